@@ -84,7 +84,8 @@ mod tests {
         assert_eq!(JournalHeader::parse(&format!("{text} later=x")), Some(header));
         assert_eq!(JournalHeader::parse("v2 fleet=f"), None);
         assert_eq!(JournalHeader::parse("v1 fleet=f branch=b"), None);
-        let empty = JournalHeader::parse("v1 fleet=f branch=b inc=i target=t floor=0-0 ids=").expect("no ids");
+        let empty =
+            JournalHeader::parse("v1 fleet=f branch=b inc=i target=t floor=0-0 ids=").expect("no ids");
         assert!(empty.consumed.is_empty());
     }
 }

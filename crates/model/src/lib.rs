@@ -14,7 +14,8 @@ pub use entry::{Attempt, Author, Entry, Intend, Operation, Seen, Settled, Stored
 pub use failure::{Failure, FailureClass, NextAction, Outcome};
 pub use header::JournalHeader;
 pub use ids::{
-    AttemptId, BranchKey, CommitId, EntryId, Epoch, FleetId, Incarnation, ReplicaId, TargetScope, TargetUid, WatchKey,
+    AttemptId, BranchKey, CommitId, EntryId, Epoch, FleetId, Incarnation, ReplicaId, TargetScope, TargetUid,
+    WatchKey,
 };
 pub use idset::IdSet;
 pub use resource::{Gvr, ObjectKey, ResourceVersion, Scope};

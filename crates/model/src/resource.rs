@@ -28,13 +28,21 @@ impl Gvr {
     /// `v1` for core, `group/version` else.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// `resource` for core, `group/resource` else: the version-free name used in keys and metrics.
     #[must_use]
     pub fn group_resource(&self) -> String {
-        if self.group.is_empty() { self.resource.to_string() } else { format!("{}/{}", self.group, self.resource) }
+        if self.group.is_empty() {
+            self.resource.to_string()
+        } else {
+            format!("{}/{}", self.group, self.resource)
+        }
     }
 
     /// Core Secrets: never written in plaintext, never logged.

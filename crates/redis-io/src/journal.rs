@@ -1,0 +1,306 @@
+//! One branch's journal through one connection.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redis::{AsyncCommands, ScriptInvocation, Value, aio::MultiplexedConnection};
+use upriver_model::{
+    Attempt, AttemptId, EntryId, Epoch, Incarnation, Intend, ObjectKey, ResourceVersion, Seen,
+};
+use upriver_model::{TargetScope, WatchKey};
+use upriver_store::{
+    AppendReply, Clear, ClearReply, Frame, Journal, JournalLimits, Loaded, OpenReply, Opening, Reply, Settle,
+    StoreError,
+};
+
+use crate::keys::Keys;
+use crate::load;
+use crate::scripts::{self, Answer, protocol, unavailable};
+
+/// Seven days: how long a settled attempt can be looked up.
+const SETTLED_ATTEMPT_LIFE_S: u64 = 7 * 24 * 3600;
+
+/// Inventory fields per staging command: keeps one command well below a megabyte.
+const STAGE_CHUNK: usize = 1000;
+
+/// See [`Journal`].
+pub(crate) struct RedisJournal {
+    connection: MultiplexedConnection,
+    keys: Keys,
+    incarnation: Incarnation,
+    epoch: Epoch,
+    /// Highest operation counter that was acknowledged; the scripts compare it with theirs.
+    op: AtomicU64,
+    /// Set by the first failure: nothing is known any more, the owner has to adopt again.
+    dead: AtomicBool,
+}
+
+impl RedisJournal {
+    pub(crate) fn new(
+        connection: MultiplexedConnection,
+        keys: Keys,
+        incarnation: Incarnation,
+        epoch: Epoch,
+        op: u64,
+    ) -> Self {
+        Self { connection, keys, incarnation, epoch, op: AtomicU64::new(op), dead: AtomicBool::new(false) }
+    }
+
+    fn start<'a>(&self, script: &'a redis::Script) -> ScriptInvocation<'a> {
+        let mut call = script.prepare_invoke();
+        call.key(self.keys.meta());
+        call.arg(self.incarnation.as_str());
+        call.arg(self.epoch.as_key());
+        call.arg(self.op.load(Ordering::Acquire));
+        call
+    }
+
+    async fn run(&self, call: ScriptInvocation<'_>) -> Result<Answer, StoreError> {
+        let result = self.attempt(call).await;
+        if result.is_err() {
+            self.dead.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    async fn attempt(&self, call: ScriptInvocation<'_>) -> Result<Answer, StoreError> {
+        self.alive()?;
+        let mut connection = self.connection.clone();
+        let value: Value = call.invoke_async(&mut connection).await.map_err(|error| unavailable(&error))?;
+        let answer = Answer::read(value)?;
+        self.op.fetch_max(answer.number(0)?, Ordering::AcqRel);
+        Ok(answer)
+    }
+
+    fn alive(&self) -> Result<(), StoreError> {
+        if self.dead.load(Ordering::Acquire) {
+            return Err(StoreError::Unavailable {
+                reason: "this connection failed before; adopt again".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// A plain read or staging write on our connection; a failure ends the handle like a script's does.
+    async fn plain<T>(&self, work: impl Future<Output = redis::RedisResult<T>>) -> Result<T, StoreError> {
+        self.alive()?;
+        work.await.map_err(|error| {
+            self.dead.store(true, Ordering::Release);
+            unavailable(&error)
+        })
+    }
+
+    async fn stage_inventory(&self, clear: &Clear) -> Result<(), StoreError> {
+        let staged = self.keys.staged_inventory(&clear.scope);
+        let mut connection = self.connection.clone();
+        self.plain(connection.del::<_, ()>(&staged)).await?;
+        for chunk in clear.inventory.chunks(STAGE_CHUNK) {
+            let fields: Vec<(String, String)> =
+                chunk.iter().map(|(key, seen)| (field(key), load::encode_seen(seen))).collect();
+            self.plain(connection.hset_multiple::<_, _, _, ()>(&staged, &fields)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Inventory field of an object: `namespace/name`, both may not hold a slash.
+pub(crate) fn field(key: &ObjectKey) -> String {
+    format!("{}/{}", key.namespace, key.name)
+}
+
+fn append_arguments(call: &mut ScriptInvocation<'_>, keys: &Keys, frame: &Frame, limits: JournalLimits) {
+    let mut scopes: Vec<&TargetScope> = Vec::new();
+    let mut index_of: BTreeMap<&TargetScope, usize> = BTreeMap::new();
+    for item in &frame.entries {
+        index_of.entry(&item.scope).or_insert_with(|| {
+            scopes.push(&item.scope);
+            scopes.len()
+        });
+    }
+    call.key(keys.cursors()).key(keys.log());
+    for scope in &scopes {
+        call.key(keys.inventory(scope));
+    }
+    let bytes: usize = frame.entries.iter().map(|item| item.entry.size()).sum();
+    call.arg(frame.opening.watch.to_string())
+        .arg(frame.opening.watch_epoch)
+        .arg(frame.opening.stream)
+        .arg(frame.seq)
+        .arg(&frame.opening.scope_hash)
+        .arg(frame.cursor.as_ref().map_or("", ResourceVersion::as_str))
+        .arg(limits.entries)
+        .arg(limits.bytes)
+        .arg(bytes);
+    for item in &frame.entries {
+        let deleted = item.entry.operation == upriver_model::Operation::Delete;
+        call.arg(item.id.to_string())
+            .arg(index_of[&item.scope])
+            .arg(field(&item.entry.key))
+            .arg(&*item.entry.uid)
+            .arg(item.entry.rv.as_str())
+            .arg(if deleted { "1" } else { "0" })
+            .arg(load::encode_entry(&item.entry));
+    }
+}
+
+fn read_append(answer: &Answer) -> Result<AppendReply, StoreError> {
+    Ok(match answer.status.as_str() {
+        "OK" => AppendReply::Appended {
+            stamped_ms: answer.text(1)?.parse().map_err(|_| protocol("the stamp is not a number"))?,
+            kept: answer.text(2)?.bytes().map(|flag| flag == b'1').collect(),
+        },
+        "DUP" => AppendReply::Duplicate,
+        "GAP" => AppendReply::Gap,
+        "STALE" => AppendReply::Stale,
+        "RESCOPE" => AppendReply::Rescope,
+        "FULL" => AppendReply::Full,
+        _ => return Err(answer.unexpected()),
+    })
+}
+
+/// The stream id just above `floor`: what XTRIM MINID keeps from.
+fn keep_from(floor: EntryId) -> String {
+    if floor == EntryId::ZERO {
+        return String::new();
+    }
+    EntryId { epoch: floor.epoch, n: floor.n.saturating_add(1) }.to_string()
+}
+
+impl Journal for RedisJournal {
+    fn load(&self) -> Reply<'_, Loaded> {
+        Box::pin(self.plain(load::load(self.connection.clone(), &self.keys)))
+    }
+
+    fn open(&self, opening: Opening) -> Reply<'_, OpenReply> {
+        Box::pin(async move {
+            let mut call = self.start(&scripts::OPEN);
+            call.key(self.keys.cursors())
+                .arg(opening.watch.to_string())
+                .arg(opening.watch_epoch)
+                .arg(opening.stream)
+                .arg(&opening.scope_hash);
+            let answer = self.run(call).await?;
+            match answer.status.as_str() {
+                "OK" => {
+                    let cursor = answer.text(1)?;
+                    Ok(OpenReply::Opened {
+                        cursor: (!cursor.is_empty()).then(|| ResourceVersion::new(&cursor)),
+                    })
+                }
+                "STALE" => Ok(OpenReply::Stale),
+                _ => Err(answer.unexpected()),
+            }
+        })
+    }
+
+    fn append(&self, frame: Frame, limits: JournalLimits) -> Reply<'_, AppendReply> {
+        Box::pin(async move {
+            let mut call = self.start(&scripts::APPEND);
+            append_arguments(&mut call, &self.keys, &frame, limits);
+            read_append(&self.run(call).await?)
+        })
+    }
+
+    fn reserve(&self, attempt: Attempt) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let mut call = self.start(&scripts::RESERVE);
+            call.key(self.keys.attempts())
+                .key(self.keys.attempt(attempt.id))
+                .arg(attempt.id.to_string())
+                .arg(attempt.id.n)
+                .arg(attempt.entries.to_string());
+            self.run(call).await.map(|_| ())
+        })
+    }
+
+    fn intend(&self, attempt: AttemptId, intend: Intend) -> Reply<'_, bool> {
+        Box::pin(async move {
+            let mut call = self.start(&scripts::INTEND);
+            call.key(self.keys.attempt(attempt))
+                .arg(intend.base.as_ref().map_or("", |id| id.as_str()))
+                .arg(intend.new.as_str());
+            Ok(self.run(call).await?.status == "OK")
+        })
+    }
+
+    fn settle(&self, settle: Settle) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let mut call = self.start(&scripts::SETTLE);
+            call.key(self.keys.attempts())
+                .key(self.keys.attempt(settle.attempt))
+                .key(self.keys.log())
+                .key(self.keys.refused())
+                .arg(settle.attempt.to_string())
+                .arg(settle.outcome.as_str())
+                .arg(settle.floor.to_string())
+                .arg(keep_from(settle.floor))
+                .arg(settle.done.to_string())
+                .arg(settle.tip.as_ref().map_or("", |id| id.as_str()))
+                .arg(settle.freed_bytes)
+                .arg(SETTLED_ATTEMPT_LIFE_S);
+            for (path, reason) in &settle.refused {
+                call.arg(path).arg(reason.as_deref().unwrap_or(""));
+            }
+            self.run(call).await.map(|_| ())
+        })
+    }
+
+    fn raise(&self, scopes: Vec<TargetScope>) -> Reply<'_, Vec<u64>> {
+        Box::pin(async move {
+            let mut call = self.start(&scripts::RAISE);
+            call.key(self.keys.settled());
+            for scope in &scopes {
+                call.arg(scope.as_key());
+            }
+            let answer = self.run(call).await?;
+            (0..scopes.len()).map(|index| answer.number(index + 1)).collect()
+        })
+    }
+
+    fn clear(&self, clear: Clear) -> Reply<'_, ClearReply> {
+        Box::pin(async move {
+            self.stage_inventory(&clear).await?;
+            let mut call = self.start(&scripts::CLEAR);
+            let opening = clear.opening.as_ref();
+            call.key(self.keys.settled())
+                .key(self.keys.cursors())
+                .key(self.keys.inventory(&clear.scope))
+                .key(self.keys.staged_inventory(&clear.scope))
+                .arg(clear.scope.as_key())
+                .arg(clear.generation)
+                .arg(&clear.spec_hash)
+                .arg(opening.map_or_else(String::new, |opening| opening.watch.to_string()))
+                .arg(opening.map_or(0, |opening| opening.watch_epoch))
+                .arg(opening.map_or(0, |opening| opening.stream))
+                .arg(clear.list_rv.as_str())
+                .arg(clear.list_rv.number().map_or_else(String::new, |number| number.to_string()));
+            let answer = self.run(call).await?;
+            match answer.status.as_str() {
+                "OK" => Ok(ClearReply::Cleared),
+                "RAISED" => Ok(ClearReply::Raised(answer.number(1)?)),
+                "STALE" => Ok(ClearReply::Stale),
+                _ => Err(answer.unexpected()),
+            }
+        })
+    }
+
+    fn inventory<'a>(&'a self, scope: &'a TargetScope) -> Reply<'a, BTreeMap<ObjectKey, Seen>> {
+        Box::pin(self.plain(load::inventory(self.connection.clone(), self.keys.inventory(scope))))
+    }
+
+    fn forget(&self, scope: TargetScope) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let mut call = self.start(&scripts::FORGET);
+            call.key(self.keys.settled()).key(self.keys.inventory(&scope)).arg(scope.as_key());
+            self.run(call).await.map(|_| ())
+        })
+    }
+
+    fn drop_cursor(&self, watch: WatchKey, remove: bool) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let mut call = self.start(&scripts::DROP_CURSOR);
+            call.key(self.keys.cursors()).arg(watch.to_string()).arg(if remove { "1" } else { "0" });
+            self.run(call).await.map(|_| ())
+        })
+    }
+}

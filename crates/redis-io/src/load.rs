@@ -1,0 +1,121 @@
+//! Plain reads of a journal, and the stored forms of its records.
+
+use std::collections::{BTreeMap, HashMap};
+
+use redis::streams::StreamRangeReply;
+use redis::{AsyncCommands, RedisResult, aio::MultiplexedConnection};
+use upriver_model::{
+    Attempt, AttemptId, CommitId, Entry, EntryId, IdSet, Intend, ObjectKey, ResourceVersion, Seen, Settled,
+    StoredEntry,
+};
+use upriver_store::Loaded;
+
+use crate::keys::Keys;
+
+/// Entries per XRANGE page: a few megabytes at most.
+const PAGE: usize = 1000;
+
+pub(crate) async fn load(mut connection: MultiplexedConnection, keys: &Keys) -> RedisResult<Loaded> {
+    let mut loaded = Loaded::default();
+    entries(&mut connection, keys, &mut loaded).await?;
+    let cursors: HashMap<String, String> = connection.hgetall(keys.cursors()).await?;
+    for (watch, record) in cursors {
+        let version = record.lines().next().unwrap_or_default();
+        if !version.is_empty() {
+            loaded.cursors.insert(watch, ResourceVersion::new(version));
+        }
+    }
+    let settled: HashMap<String, String> = connection.hgetall(keys.settled()).await?;
+    for (field, value) in settled {
+        if let Some(scope) = field.strip_prefix("g|") {
+            loaded.generations.insert(scope.to_owned(), value.parse().unwrap_or(0));
+        } else if let Some(scope) = field.strip_prefix("s|")
+            && let Some(record) = decode_settled(&value)
+        {
+            loaded.settled.insert(scope.to_owned(), record);
+        }
+    }
+    let open: Vec<String> = connection.zrange(keys.attempts(), 0, -1).await?;
+    for id in open.iter().filter_map(|text| AttemptId::parse(text)) {
+        let record: HashMap<String, String> = connection.hgetall(keys.attempt(id)).await?;
+        loaded.attempts.push(decode_attempt(id, &record));
+    }
+    loaded.refused =
+        connection.hgetall::<_, HashMap<String, String>>(keys.refused()).await?.into_iter().collect();
+    Ok(loaded)
+}
+
+async fn entries(
+    connection: &mut MultiplexedConnection,
+    keys: &Keys,
+    loaded: &mut Loaded,
+) -> RedisResult<()> {
+    let mut from = "-".to_owned();
+    loop {
+        let page: StreamRangeReply = connection.xrange_count(keys.log(), &from, "+", PAGE).await?;
+        let Some(last) = page.ids.last() else { return Ok(()) };
+        from = format!("({}", last.id);
+        for item in &page.ids {
+            let Some(id) = EntryId::parse(&item.id) else { continue };
+            let text: Option<String> = item.get("e");
+            match text.as_deref().and_then(decode_entry) {
+                Some(entry) => {
+                    let stamped_ms = item.get("t").unwrap_or(0);
+                    loaded.entries.push(StoredEntry { id, stamped_ms, entry });
+                }
+                None => loaded.undecodable.push(id),
+            }
+        }
+    }
+}
+
+pub(crate) async fn inventory(
+    mut connection: MultiplexedConnection,
+    key: String,
+) -> RedisResult<BTreeMap<ObjectKey, Seen>> {
+    let fields: HashMap<String, String> = connection.hgetall(key).await?;
+    Ok(fields
+        .iter()
+        .filter_map(|(field, value)| {
+            let (namespace, name) = field.split_once('/')?;
+            Some((ObjectKey::new(namespace, name), decode_seen(value)?))
+        })
+        .collect())
+}
+
+pub(crate) fn encode_entry(entry: &Entry) -> String {
+    serde_json::to_string(entry).expect("an entry holds only text and numbers")
+}
+
+/// `None` also for a schema that this release does not know.
+fn decode_entry(text: &str) -> Option<Entry> {
+    serde_json::from_str(text).ok().filter(|entry: &Entry| entry.schema == Entry::SCHEMA)
+}
+
+/// Three lines: uid, resourceVersion, and for a tombstone its time in milliseconds.
+pub(crate) fn encode_seen(seen: &Seen) -> String {
+    format!("{}\n{}\n{}", seen.uid, seen.rv, if seen.deleted { "0" } else { "" })
+}
+
+fn decode_seen(text: &str) -> Option<Seen> {
+    let mut lines = text.split('\n');
+    Some(Seen {
+        uid: lines.next()?.into(),
+        rv: ResourceVersion::new(lines.next()?),
+        deleted: lines.next().is_some_and(|time| !time.is_empty()),
+    })
+}
+
+fn decode_settled(text: &str) -> Option<Settled> {
+    let (generation, spec_hash) = text.split_once('\n')?;
+    Some(Settled { generation: generation.parse().ok()?, spec_hash: spec_hash.into() })
+}
+
+fn decode_attempt(id: AttemptId, record: &HashMap<String, String>) -> Attempt {
+    let entries = record.get("entries").and_then(|text| IdSet::parse(text)).unwrap_or_default();
+    let intend = record.get("new").map(|new| Intend {
+        base: record.get("base").filter(|base| !base.is_empty()).map(|base| CommitId::new(base.as_str())),
+        new: CommitId::new(new.as_str()),
+    });
+    Attempt { id, entries, intend }
+}

@@ -1,0 +1,5 @@
+-- A new obligation: the generation of each scope rises, so a replay that began earlier cannot clear it (F4).
+-- KEYS[2] settled. ARGV[4..] scope keys. Answers the generations in order.
+local out = {'OK', op}
+for i = 4, #ARGV do out[#out + 1] = redis.call('HINCRBY', KEYS[2], 'g|' .. ARGV[i], 1) end
+return out
