@@ -46,6 +46,21 @@ impl IdSet {
         (*epoch == id.epoch).then_some((*first, *last))
     }
 
+    /// The highest id in the set that is below `id`.
+    #[must_use]
+    pub fn last_below(&self, id: EntryId) -> Option<EntryId> {
+        let ((epoch, _), last) = self.ranges.range(..(id.epoch, id.n)).next_back()?;
+        let n = if *epoch == id.epoch { (*last).min(id.n - 1) } else { *last };
+        Some(EntryId { epoch: *epoch, n })
+    }
+
+    /// Every id, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = EntryId> + '_ {
+        self.ranges
+            .iter()
+            .flat_map(|((epoch, first), last)| (*first..=*last).map(|n| EntryId { epoch: *epoch, n }))
+    }
+
     /// Adds one id.
     pub fn insert(&mut self, id: EntryId) {
         if self.contains(id) {

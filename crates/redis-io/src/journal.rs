@@ -237,7 +237,8 @@ impl Journal for RedisJournal {
                 .arg(settle.done.to_string())
                 .arg(settle.tip.as_ref().map_or("", |id| id.as_str()))
                 .arg(settle.freed_bytes)
-                .arg(SETTLED_ATTEMPT_LIFE_S);
+                .arg(SETTLED_ATTEMPT_LIFE_S)
+                .arg(load::encode_subtrees(&settle.subtrees));
             for (path, reason) in &settle.refused {
                 call.arg(path).arg(reason.as_deref().unwrap_or(""));
             }

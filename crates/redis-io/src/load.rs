@@ -6,7 +6,7 @@ use redis::streams::StreamRangeReply;
 use redis::{AsyncCommands, RedisResult, aio::MultiplexedConnection};
 use upriver_model::{
     Attempt, AttemptId, CommitId, Entry, EntryId, IdSet, Intend, ObjectKey, ResourceVersion, Seen, Settled,
-    StoredEntry,
+    StoredEntry, TargetUid,
 };
 use upriver_store::Loaded;
 
@@ -104,6 +104,22 @@ fn decode_seen(text: &str) -> Option<Seen> {
         rv: ResourceVersion::new(lines.next()?),
         deleted: lines.next().is_some_and(|time| !time.is_empty()),
     })
+}
+
+/// `target=tree` pairs joined by commas; `-` for a folder that does not exist.
+pub(crate) fn encode_subtrees(subtrees: &BTreeMap<TargetUid, Option<CommitId>>) -> String {
+    let pairs: Vec<String> = subtrees
+        .iter()
+        .map(|(target, tree)| format!("{target}={}", tree.as_ref().map_or("-", CommitId::as_str)))
+        .collect();
+    pairs.join(",")
+}
+
+pub(crate) fn decode_subtrees(text: &str) -> BTreeMap<TargetUid, Option<CommitId>> {
+    text.split(',')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(target, tree)| (TargetUid::new(target), (tree != "-").then(|| CommitId::new(tree))))
+        .collect()
 }
 
 fn decode_settled(text: &str) -> Option<Settled> {

@@ -173,6 +173,7 @@ fn read_adopted(answer: &Answer) -> Result<(Adopted, u64), StoreError> {
         incarnation: Incarnation::new(answer.text(1)?),
         floor,
         done,
+        subtrees: crate::load::decode_subtrees(&answer.text(7)?),
         tip: (!tip.is_empty()).then(|| upriver_model::CommitId::new(tip)),
     };
     Ok((adopted, answer.number(2)?))

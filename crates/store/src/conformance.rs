@@ -227,6 +227,7 @@ pub async fn an_attempt_is_settled_once(store: &dyn Store) {
         floor: EntryId { epoch: 1, n: 1 },
         done: [EntryId { epoch: 1, n: 3 }].into_iter().collect(),
         tip: Some(CommitId::new("bb")),
+        subtrees: [(f.scope.target.clone(), Some(CommitId::new("cc")))].into(),
         freed_bytes: 1,
         refused: vec![("path.yaml".to_owned(), Some("not ours".to_owned()))],
     };
@@ -241,6 +242,7 @@ pub async fn an_attempt_is_settled_once(store: &dyn Store) {
     assert_eq!(adopted.floor, EntryId { epoch: 1, n: 1 });
     assert_eq!(adopted.done.to_string(), "1-3");
     assert_eq!(adopted.tip, Some(CommitId::new("bb")));
+    assert_eq!(adopted.subtrees[&f.scope.target], Some(CommitId::new("cc")));
 }
 
 /// F3 and F4: a replay settles a scope only at the generation it began with, and only for the current stream.

@@ -15,7 +15,7 @@ use std::pin::Pin;
 
 use upriver_model::{
     Attempt, AttemptId, BranchKey, CommitId, EntryId, Epoch, IdSet, Incarnation, Intend, ObjectKey, Outcome,
-    ReplicaId, ResourceVersion, Seen, Settled, StoredEntry, TargetScope, WatchKey,
+    ReplicaId, ResourceVersion, Seen, Settled, StoredEntry, TargetScope, TargetUid, WatchKey,
 };
 
 /// A boxed reply, so that the traits can be used as objects.
@@ -76,6 +76,8 @@ pub struct Adopted {
     pub done: IdSet,
     /// Tip that the last settled push left.
     pub tip: Option<CommitId>,
+    /// Tree of each target's folder at that tip; `None` for a folder that did not exist.
+    pub subtrees: BTreeMap<TargetUid, Option<CommitId>>,
 }
 
 /// All that a new owner reads before it acts.
@@ -181,6 +183,8 @@ pub struct Settle {
     pub done: IdSet,
     /// The tip that a push left.
     pub tip: Option<CommitId>,
+    /// Tree of each target's folder at that tip; empty keeps what is stored.
+    pub subtrees: BTreeMap<TargetUid, Option<CommitId>>,
     /// Bytes of the passed entries.
     pub freed_bytes: u64,
     /// Refused paths to remember, or to forget (`None`).

@@ -1,0 +1,213 @@
+//! The way back into a journal: prove, adopt, load, read the branch, account for what is in it already.
+
+use std::collections::BTreeMap;
+
+use upriver_model::{Attempt, CommitId, EntryId, Failure, IdSet, Outcome, StoredEntry};
+use upriver_store::{Adopted, Loaded, Settle};
+
+use super::{Base, Branch, Command, Fetched, Phase};
+use crate::ledger::Ledger;
+use crate::retry::{self, Retry};
+use crate::time::Tick;
+use crate::window::Document;
+
+impl Branch {
+    pub(super) fn proven(&mut self) {
+        match self.phase {
+            Phase::Proving => {
+                self.phase = Phase::Adopting;
+                self.out.push(Command::Adopt);
+            }
+            Phase::Running => self.round_proven(),
+            Phase::Down { .. }
+            | Phase::Adopting
+            | Phase::Loading
+            | Phase::Fetching
+            | Phase::FetchFailed { .. }
+            | Phase::Ended => {}
+        }
+    }
+
+    pub(super) fn adopted(&mut self, adopted: Adopted) {
+        // A journal that was made anew although this owner, or one before it, had one: the store lost it.
+        let unknown = self.incarnation.as_str().is_empty();
+        self.lost |= if unknown { adopted.created && !self.options.clean } else { self.incarnation != adopted.incarnation };
+        self.incarnation = adopted.incarnation;
+        self.ledger = Ledger::new(adopted.floor, adopted.done);
+        self.last_settled = adopted.tip;
+        self.subtrees = adopted.subtrees;
+        self.phase = Phase::Loading;
+        self.out.push(Command::Load);
+    }
+
+    pub(super) fn loaded(&mut self, loaded: Loaded) {
+        self.refused = loaded.refused.clone();
+        self.open_attempts = loaded.attempts.clone();
+        // Ids and attempts go on above whatever this epoch used before, in this process or not.
+        let epoch = self.options.epoch.as_key();
+        let used = loaded.entries.iter().map(|stored| stored.id).chain(loaded.undecodable.iter().copied());
+        let last = used.filter(|id| id.epoch == epoch).map(|id| id.n).max().unwrap_or(0);
+        self.next_entry = self.next_entry.max(last + 1);
+        let attempts = loaded.attempts.iter().filter(|attempt| attempt.id.epoch == epoch);
+        self.next_attempt = self.next_attempt.max(attempts.map(|attempt| attempt.id.n).max().unwrap_or(0) + 1);
+        self.loaded = loaded;
+        self.first_fetch();
+    }
+
+    pub(super) fn first_fetch(&mut self) {
+        self.phase = Phase::Fetching;
+        self.out.push(Command::Fetch { until: self.last_settled.clone() });
+    }
+
+    pub(super) fn first_fetch_failed(&mut self, now: Tick, failure: Failure) {
+        self.git_failures += 1;
+        let until = match retry::schedule(failure.class, self.git_failures, failure.floor_s, &mut self.dice) {
+            Retry::After(delay) => Some(now + delay),
+            Retry::OnChange | Retry::Never => None,
+        };
+        self.outcome = Some(failure.class.outcome());
+        self.failure = Some(failure);
+        self.phase = Phase::FetchFailed { until };
+    }
+
+    /// The branch was read for the first time in this life.
+    pub(super) fn recover(&mut self, now: Tick, fetched: &Fetched) {
+        self.git_failures = 0;
+        self.store_failures = 0;
+        self.failure = None;
+        if !self.options.clean || self.lost {
+            self.suspicious = Some(fetched.base.clone());
+        }
+        self.options.clean = false;
+        self.lost = false;
+        let consumed = self.evidence(fetched);
+        let loaded = std::mem::take(&mut self.loaded);
+        let owed = self.owe(&loaded.entries, &consumed);
+        self.tip = Some((fetched.base.clone(), false));
+        self.settle_old_attempts(fetched);
+        self.phase = Phase::Running;
+        self.next_poll = now + self.options.drift_poll_ms;
+        for stored in owed {
+            let closed = self.windows.add(now, stored);
+            self.enqueue(closed);
+        }
+        // They have waited long enough, and no two clocks need be compared (F22).
+        let closed = self.windows.close_all();
+        self.enqueue(closed);
+        let drifted = self.last_settled.as_ref() != fetched.base.expected_old();
+        self.install(&loaded);
+        if drifted {
+            self.compare_subtrees(fetched);
+        }
+    }
+
+    /// Ids that commits of this journal in the branch's history stand for (F1).
+    pub(super) fn evidence(&self, fetched: &Fetched) -> Evidence {
+        let mut found = Evidence::default();
+        for header in fetched.history.iter().filter_map(|(_, header)| header.as_ref()) {
+            let ours = header.fleet == self.options.fleet
+                && header.branch == self.options.key
+                && header.incarnation == self.incarnation;
+            if ours {
+                found.floor = found.floor.max(header.floor);
+                found.ids.extend(&header.consumed);
+            }
+        }
+        found
+    }
+
+    /// Puts loaded entries on the account; answers those that still have to be committed, in order. An entry is passed,
+    /// not applied, when it or a later one of its document is in the remote already.
+    fn owe(&mut self, entries: &[StoredEntry], evidence: &Evidence) -> Vec<StoredEntry> {
+        let mut latest: BTreeMap<(upriver_model::TargetUid, Document), EntryId> = BTreeMap::new();
+        let document = |stored: &StoredEntry| {
+            let entry = &stored.entry;
+            let group_resource = entry.gvr.group_resource().into();
+            (entry.target.clone(), Document { group_resource, key: entry.key.clone() })
+        };
+        for stored in entries.iter().filter(|stored| evidence.holds(stored.id)) {
+            latest.insert(document(stored), stored.id);
+        }
+        let mut owed = Vec::new();
+        for stored in entries {
+            if !self.ledger.owe(stored.id, stored.entry.size() as u64) {
+                continue;
+            }
+            let superseded = latest.get(&document(stored)).is_some_and(|id| *id >= stored.id);
+            if evidence.holds(stored.id) || superseded || !self.plans.contains_key(&stored.entry.target) {
+                self.ledger.pass(stored.id, &stored.entry.target);
+            } else {
+                owed.push(stored.clone());
+            }
+        }
+        owed
+    }
+
+    /// Attempts of a predecessor, or of an earlier life: settled by evidence, or left open because they may still land.
+    pub(super) fn settle_old_attempts(&mut self, fetched: &Fetched) {
+        let landed = |id: &CommitId| {
+            fetched.base.expected_old() == Some(id) || fetched.history.iter().any(|(commit, _)| commit == id)
+        };
+        let (open, ended): (Vec<Attempt>, Vec<Attempt>) =
+            std::mem::take(&mut self.open_attempts).into_iter().partition(|attempt| {
+                attempt.intend.as_ref().is_some_and(|intend| {
+                    !landed(&intend.new) && intend.base.as_ref() == fetched.base.expected_old()
+                })
+            });
+        self.open_attempts = open;
+        for attempt in ended {
+            let pushed = attempt.intend.as_ref().is_some_and(|intend| landed(&intend.new));
+            let outcome = if pushed { Outcome::AlreadyPresent } else { Outcome::Superseded };
+            self.settle_attempt(&attempt, outcome);
+        }
+    }
+
+    fn settle_attempt(&mut self, attempt: &Attempt, outcome: Outcome) {
+        let freed_bytes = self.ledger.take_freed();
+        self.out.push(Command::Settle(Box::new(Settle {
+            attempt: attempt.id,
+            outcome,
+            floor: self.ledger.floor(),
+            done: self.ledger.done().clone(),
+            tip: None,
+            subtrees: BTreeMap::new(),
+            freed_bytes,
+            refused: Vec::new(),
+        })));
+    }
+
+    /// The folder of a target is not what our last push left: somebody else wrote, rewound or deleted. Replay it.
+    pub(super) fn compare_subtrees(&mut self, fetched: &Fetched) {
+        let mut drifted = Vec::new();
+        for (target, found) in &fetched.subtrees {
+            let expected = self.subtrees.get(target);
+            if expected.is_some_and(|expected| expected != found) {
+                drifted.extend(self.scopes.keys().filter(|scope| scope.target == *target).cloned());
+            }
+        }
+        self.subtrees = fetched.subtrees.clone();
+        if !drifted.is_empty() {
+            self.raise(drifted);
+        }
+    }
+
+    /// True while nothing may pass on "no diff" at this tip (F10).
+    pub(super) fn late_landing(&self, base: &Base) -> bool {
+        let open = self.open_attempts.iter().filter_map(|attempt| attempt.intend.as_ref());
+        self.suspicious.as_ref() == Some(base)
+            || open.into_iter().any(|intend| intend.base.as_ref() == base.expected_old())
+    }
+}
+
+/// What the remote holds of this journal.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Evidence {
+    floor: EntryId,
+    ids: IdSet,
+}
+
+impl Evidence {
+    pub(super) fn holds(&self, id: EntryId) -> bool {
+        id <= self.floor || self.ids.contains(id)
+    }
+}

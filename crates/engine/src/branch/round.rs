@@ -1,0 +1,542 @@
+//! Push rounds: reserve → tip T → build on T → proof if T was fetched → intend → push with expected-old = T → settle.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use upriver_model::{
+    Attempt, AttemptId, Author, CommitId, Failure, FailureClass, IdSet, Intend, Outcome, TargetUid,
+};
+use upriver_store::Settle;
+
+use super::{Base, Branch, Built, Command, Fetched, Phase, Unit, UnitKind};
+use crate::retry::{self, Retry};
+use crate::time::Tick;
+
+/// How often an unmoved tip is read again while nothing may pass on "no diff", milliseconds.
+const REREAD_MS: u64 = 5_000;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Stage {
+    Reserving,
+    Fetching,
+    Building,
+    Proving,
+    Intending,
+    Pushing,
+    /// The outcome of a push is not known: the ref tells.
+    Reading,
+    Settling,
+    /// After a failure; `None` waits for a change made by a person.
+    Waiting {
+        until: Option<Tick>,
+    },
+    /// No diff, but a push still in flight might land on this tip (F10).
+    Blocked {
+        since: Tick,
+        next: Tick,
+        reading: bool,
+    },
+}
+
+/// One round.
+#[derive(Debug)]
+pub(super) struct Round {
+    id: AttemptId,
+    units: Vec<Unit>,
+    stage: Stage,
+    base: Base,
+    /// True if the base was fetched in this round, so that a proof sent after it is needed (F9).
+    fetched: bool,
+    rebuilt: bool,
+    built: Option<Built>,
+    outcome: Outcome,
+}
+
+impl Branch {
+    pub(super) fn round_deadline(&self) -> Option<Tick> {
+        match self.round.as_ref()?.stage {
+            Stage::Waiting { until } => until,
+            Stage::Blocked { next, reading: false, .. } => Some(next),
+            Stage::Blocked { .. }
+            | Stage::Reserving
+            | Stage::Fetching
+            | Stage::Building
+            | Stage::Proving
+            | Stage::Intending
+            | Stage::Pushing
+            | Stage::Reading
+            | Stage::Settling => None,
+        }
+    }
+
+    /// Starts what may start, and goes on with what has waited long enough.
+    pub(super) fn pump(&mut self, now: Tick) {
+        let Some(round) = &mut self.round else {
+            if !self.queue.is_empty() {
+                self.start_round();
+            } else if self.ledger.has_news() {
+                self.settle_passed();
+            } else if now >= self.next_poll {
+                self.next_poll = now + self.options.drift_poll_ms;
+                self.out.push(Command::ReadRef);
+            }
+            return;
+        };
+        match round.stage {
+            Stage::Waiting { until: Some(until) } if now >= until => self.refetch(),
+            Stage::Blocked { next, reading: false, since } if now >= next => {
+                round.stage = Stage::Blocked { since, next: now + REREAD_MS, reading: true };
+                self.out.push(Command::ReadRef);
+            }
+            Stage::Waiting { .. }
+            | Stage::Blocked { .. }
+            | Stage::Reserving
+            | Stage::Fetching
+            | Stage::Building
+            | Stage::Proving
+            | Stage::Intending
+            | Stage::Pushing
+            | Stage::Reading
+            | Stage::Settling => {}
+        }
+    }
+
+    fn fresh_attempt(&mut self) -> AttemptId {
+        let id = AttemptId { epoch: self.options.epoch.as_key(), n: self.next_attempt };
+        self.next_attempt += 1;
+        id
+    }
+
+    fn start_round(&mut self) {
+        let id = self.fresh_attempt();
+        let units: Vec<Unit> = self.queue.drain(..).collect();
+        let mut entries = IdSet::new();
+        for unit in &units {
+            entries.extend(&unit.entries);
+        }
+        self.out.push(Command::Reserve(Attempt { id, entries, intend: None }));
+        self.round = Some(Round {
+            id,
+            units,
+            stage: Stage::Reserving,
+            base: Base::Unborn,
+            fetched: false,
+            rebuilt: false,
+            built: None,
+            outcome: Outcome::Unknown,
+        });
+    }
+
+    pub(super) fn reserved(&mut self) {
+        let Some(round) = &mut self.round else { return };
+        match &self.tip {
+            Some((base, own)) => {
+                round.base = base.clone();
+                // A tip fetched while recovering was fetched before this round: prove as if it were now.
+                round.fetched = !*own;
+                self.build();
+            }
+            None => {
+                round.stage = Stage::Fetching;
+                self.out.push(Command::Fetch { until: self.last_settled.clone() });
+            }
+        }
+    }
+
+    /// A rebuild is a new round of the same order, never a shortcut; what has closed meanwhile joins it.
+    fn refetch(&mut self) {
+        self.tip = None;
+        let joined: Vec<Unit> = self.queue.drain(..).collect();
+        let until = self.last_settled.clone();
+        let Some(round) = &mut self.round else { return };
+        round.units.extend(joined);
+        round.rebuilt = true;
+        round.stage = Stage::Fetching;
+        self.out.push(Command::Fetch { until });
+    }
+
+    fn build(&mut self) {
+        let Some(round) = &self.round else { return };
+        let base = round.base.clone();
+        let units = round.units.iter().map(|unit| (unit.clone(), self.header(unit))).collect();
+        self.out.push(Command::Build { base, units: Arc::new(units) });
+        if let Some(round) = &mut self.round {
+            round.stage = Stage::Building;
+        }
+    }
+
+    pub(super) fn fetched(&mut self, now: Tick, result: Result<Box<Fetched>, Failure>) {
+        if self.phase == Phase::Fetching {
+            match result {
+                Ok(fetched) => self.recover(now, &fetched),
+                Err(failure) => self.first_fetch_failed(now, failure),
+            }
+            return;
+        }
+        match result {
+            Ok(fetched) => self.fetched_tip(&fetched),
+            Err(failure) => self.round_failed(now, failure),
+        }
+    }
+
+    fn fetched_tip(&mut self, fetched: &Fetched) {
+        self.tip = Some((fetched.base.clone(), false));
+        self.forgive_moved_tip(&fetched.base);
+        self.settle_old_attempts(fetched);
+        let evidence = self.evidence(fetched);
+        let landed = self.round.as_ref().and_then(|round| round.built.as_ref()).is_some_and(|built| {
+            built.new.is_some() && built.new.as_ref() == fetched.base.expected_old()
+        });
+        if !landed {
+            self.compare_subtrees(fetched);
+        }
+        let Some(round) = &mut self.round else { return };
+        if round.stage != Stage::Fetching {
+            return;
+        }
+        round.base = fetched.base.clone();
+        round.fetched = true;
+        let units = std::mem::take(&mut round.units);
+        let (in_remote, owed): (Vec<Unit>, Vec<Unit>) = units
+            .into_iter()
+            .partition(|unit| !unit.entries.is_empty() && unit.entries.iter().all(|id| evidence.holds(id)));
+        round.units = owed;
+        for unit in in_remote {
+            self.pass_all(&unit);
+        }
+        self.build();
+    }
+
+    fn forgive_moved_tip(&mut self, base: &Base) {
+        if self.suspicious.as_ref().is_some_and(|found| found != base) {
+            self.suspicious = None;
+        }
+    }
+
+    pub(super) fn built(&mut self, now: Tick, result: Result<Box<Built>, Failure>) {
+        let built = match result {
+            Ok(built) => *built,
+            Err(failure) => return self.round_failed(now, failure),
+        };
+        let Some(round) = &mut self.round else { return };
+        let makes_news = built.new.is_some();
+        round.built = Some(built);
+        let (base, fetched) = (round.base.clone(), round.fetched);
+        if makes_news && fetched {
+            round.stage = Stage::Proving;
+            self.out.push(Command::Prove);
+        } else if makes_news {
+            self.intend();
+        } else if self.late_landing(&base) {
+            self.block(now);
+        } else {
+            self.settle(Outcome::NoChange);
+        }
+    }
+
+    fn block(&mut self, now: Tick) {
+        let fence_after = self.options.fence_after_ms;
+        let Some(round) = &mut self.round else { return };
+        let since = match round.stage {
+            Stage::Blocked { since, .. } => since,
+            Stage::Reserving
+            | Stage::Fetching
+            | Stage::Building
+            | Stage::Proving
+            | Stage::Intending
+            | Stage::Pushing
+            | Stage::Reading
+            | Stage::Settling
+            | Stage::Waiting { .. } => now,
+        };
+        let next = (now + REREAD_MS).min(since + fence_after);
+        round.stage = Stage::Blocked { since, next, reading: false };
+    }
+
+    pub(super) fn round_proven(&mut self) {
+        if self.round.as_ref().is_some_and(|round| round.stage == Stage::Proving) {
+            self.intend();
+        }
+    }
+
+    fn intend(&mut self) {
+        let Some(round) = &mut self.round else { return };
+        let Some(new) = round.built.as_ref().and_then(|built| built.new.clone()) else { return };
+        round.stage = Stage::Intending;
+        let base = round.base.expected_old().cloned();
+        self.out.push(Command::Intend(round.id, Intend { base, new }));
+    }
+
+    pub(super) fn intended(&mut self, now: Tick, open: bool) {
+        let Some(round) = &mut self.round else { return };
+        if round.stage != Stage::Intending {
+            return;
+        }
+        if open {
+            round.stage = Stage::Pushing;
+            self.out.push(Command::Push);
+        } else {
+            let message = format!("attempt {} was settled before it was sent", round.id);
+            self.round_failed(now, Failure::new(FailureClass::Internal, message));
+        }
+    }
+
+    pub(super) fn pushed(&mut self, now: Tick, result: Result<(), Failure>) {
+        let Some(round) = &mut self.round else { return };
+        if round.stage != Stage::Pushing {
+            return;
+        }
+        match result {
+            Ok(()) => self.push_landed(),
+            Err(failure) if failure.class == FailureClass::Uncertain => {
+                round.stage = Stage::Reading;
+                self.failure = Some(failure);
+                self.out.push(Command::ReadRef);
+            }
+            Err(failure) => self.round_failed(now, failure),
+        }
+    }
+
+    fn push_landed(&mut self) {
+        let rebuilt = self.round.as_ref().is_some_and(|round| round.rebuilt);
+        self.settle(if rebuilt { Outcome::Rebased } else { Outcome::Pushed });
+    }
+
+    pub(super) fn ref_read(&mut self, now: Tick, result: Result<Option<CommitId>, Failure>) {
+        let tip = match result {
+            Ok(tip) => tip,
+            Err(failure) => {
+                if self.round.is_some() {
+                    self.round_failed(now, failure);
+                } else {
+                    self.note_failure(failure);
+                }
+                return;
+            }
+        };
+        let Some(round) = &mut self.round else {
+            self.polled(tip.as_ref());
+            return;
+        };
+        let new = round.built.as_ref().and_then(|built| built.new.as_ref());
+        match round.stage {
+            Stage::Reading if new.is_some() && tip.as_ref() == new => self.push_landed(),
+            Stage::Reading => {
+                let message = "the connection broke inside the push; the branch does not hold it yet";
+                self.round_failed(now, Failure::new(FailureClass::Uncertain, message));
+            }
+            Stage::Blocked { since, .. } => {
+                if tip.as_ref() != round.base.expected_old() {
+                    self.refetch();
+                } else if now.since(since) >= self.options.fence_after_ms {
+                    self.fence();
+                } else {
+                    self.block(now);
+                }
+            }
+            Stage::Reserving
+            | Stage::Fetching
+            | Stage::Building
+            | Stage::Proving
+            | Stage::Intending
+            | Stage::Pushing
+            | Stage::Settling
+            | Stage::Waiting { .. } => {}
+        }
+    }
+
+    /// An idle look at the branch: somebody else may have moved, rewound or deleted it.
+    fn polled(&mut self, tip: Option<&CommitId>) {
+        self.outcome = self.outcome.filter(|outcome| *outcome != Outcome::Unreachable);
+        self.failure = None;
+        self.git_failures = 0;
+        let known = self.tip.as_ref().map(|(base, _)| base.expected_old().cloned());
+        if known != Some(tip.cloned()) {
+            self.tip = None;
+            self.out.push(Command::Fetch { until: self.last_settled.clone() });
+        }
+    }
+
+    fn fence(&mut self) {
+        let Some(round) = &mut self.round else { return };
+        let (target, time_ms) = match round.units.last() {
+            Some(unit) => (unit.target.clone(), unit.time_ms),
+            None => (TargetUid::new(""), 0),
+        };
+        round.units.push(Unit {
+            target,
+            author: Author::NotAttempted,
+            kind: UnitKind::Fence,
+            changes: Vec::new(),
+            entries: IdSet::new(),
+            time_ms,
+        });
+        self.build();
+    }
+
+    pub(super) fn note_failure(&mut self, failure: Failure) {
+        self.outcome = Some(failure.class.outcome());
+        self.failure = Some(failure);
+    }
+
+    fn round_failed(&mut self, now: Tick, failure: Failure) {
+        if self.round.is_none() {
+            self.note_failure(failure);
+            return;
+        }
+        self.git_failures += 1;
+        let until = match retry::schedule(failure.class, self.git_failures, failure.floor_s, &mut self.dice) {
+            Retry::After(delay) => Some(now + delay),
+            Retry::OnChange | Retry::Never => None,
+        };
+        if let Some(round) = &mut self.round {
+            round.stage = Stage::Waiting { until };
+        }
+        self.tip = None;
+        // Losing a race is not a failure to show.
+        if failure.class != FailureClass::Superseded {
+            self.note_failure(failure);
+        }
+    }
+
+    /// A person changed something: whatever waits tries again at once.
+    pub(super) fn retry_now(&mut self, now: Tick) {
+        self.git_failures = 0;
+        if matches!(self.phase, Phase::FetchFailed { .. }) {
+            self.phase = Phase::FetchFailed { until: Some(now) };
+        }
+        if let Some(round) = &mut self.round
+            && matches!(round.stage, Stage::Waiting { .. })
+        {
+            round.stage = Stage::Waiting { until: Some(now) };
+        }
+    }
+
+    pub(super) fn pass_all(&mut self, unit: &Unit) {
+        for id in unit.entries.iter().collect::<Vec<_>>() {
+            self.ledger.pass(id, &unit.target);
+        }
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        let Some(round) = &mut self.round else { return };
+        round.stage = Stage::Settling;
+        round.outcome = outcome;
+        let (id, units) = (round.id, std::mem::take(&mut round.units));
+        let built = round.built.clone();
+        for unit in &units {
+            self.pass_all(unit);
+        }
+        let mut refused = Vec::new();
+        let mut tip = None;
+        if let Some(built) = built {
+            for result in built.results {
+                for (path, reason) in result.refused {
+                    self.note_refused(&path, reason.as_deref());
+                    refused.push((path, reason));
+                }
+            }
+            self.subtrees = built.subtrees;
+            tip = built.new;
+        }
+        self.moved_to(tip.as_ref());
+        let freed_bytes = self.ledger.take_freed();
+        self.out.push(Command::Settle(Box::new(Settle {
+            attempt: id,
+            outcome,
+            floor: self.ledger.floor(),
+            done: self.ledger.done().clone(),
+            tip: tip.or_else(|| self.tip.as_ref().and_then(|(base, _)| base.expected_old().cloned())),
+            subtrees: self.subtrees.clone(),
+            freed_bytes,
+            refused,
+        })));
+        if let Some(round) = &mut self.round {
+            round.units = units;
+        }
+    }
+
+    fn note_refused(&mut self, path: &str, reason: Option<&str>) {
+        match reason {
+            Some(reason) => self.refused.insert(path.to_owned(), reason.to_owned()),
+            None => self.refused.remove(path),
+        };
+    }
+
+    /// Our push left this tip: every older attempt on another base is refused by the remote from now on.
+    fn moved_to(&mut self, tip: Option<&CommitId>) {
+        if let Some(tip) = tip {
+            let base = Base::Branch(tip.clone());
+            self.tip = Some((base.clone(), true));
+            self.suspicious = None;
+            let fetched = Fetched { base, history: Vec::new(), subtrees: BTreeMap::new() };
+            self.settle_old_attempts(&fetched);
+        }
+        self.last_settled = self.tip.as_ref().and_then(|(base, _)| base.expected_old().cloned());
+    }
+
+    pub(super) fn settled(&mut self, now: Tick, attempt: AttemptId) {
+        let settling = self.round.as_ref().is_some_and(|round| round.stage == Stage::Settling && round.id == attempt);
+        if !settling {
+            return;
+        }
+        let Some(round) = self.round.take() else { return };
+        self.git_failures = 0;
+        self.failure = None;
+        self.outcome = Some(round.outcome);
+        self.next_poll = now + self.options.drift_poll_ms;
+        for unit in &round.units {
+            if let UnitKind::Replay(replayed) = &unit.kind {
+                self.clear(replayed);
+            }
+        }
+    }
+
+    /// Entries that a settled list covers, or of deleted targets, pass without a push.
+    fn settle_passed(&mut self) {
+        let id = self.fresh_attempt();
+        let freed_bytes = self.ledger.take_freed();
+        self.out.push(Command::Settle(Box::new(Settle {
+            attempt: id,
+            outcome: Outcome::NoChange,
+            floor: self.ledger.floor(),
+            done: self.ledger.done().clone(),
+            tip: None,
+            subtrees: BTreeMap::new(),
+            freed_bytes,
+            refused: Vec::new(),
+        })));
+    }
+
+    /// True while work waits for a person or a backoff.
+    pub(super) fn next_attempt_at(&self) -> Option<Tick> {
+        match self.phase {
+            Phase::FetchFailed { until } => until,
+            Phase::Down { until } => Some(until),
+            Phase::Proving
+            | Phase::Adopting
+            | Phase::Loading
+            | Phase::Fetching
+            | Phase::Running
+            | Phase::Ended => match self.round.as_ref()?.stage {
+                Stage::Waiting { until } => until,
+                Stage::Reserving
+                | Stage::Fetching
+                | Stage::Building
+                | Stage::Proving
+                | Stage::Intending
+                | Stage::Pushing
+                | Stage::Reading
+                | Stage::Settling
+                | Stage::Blocked { .. } => None,
+            },
+        }
+    }
+
+    /// Number of units that wait or fly, for views and tests.
+    pub(super) fn units_of(&self, target: &TargetUid) -> usize {
+        let flying = self.round.iter().flat_map(|round| &round.units);
+        self.queue.iter().chain(flying).filter(|unit| unit.target == *target).count()
+    }
+}
+

@@ -1,0 +1,451 @@
+//! Watches, their streams, and the entries that come through them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use upriver_model::{Entry, StoredEntry, TargetScope, TargetUid, WatchKey};
+use upriver_store::{AppendReply, Frame, FrameEntry, Loaded, OpenReply, Opening};
+
+use super::{Branch, Command, Start, Subscription, TargetPlan, WatchFrame, WatchHealth};
+use crate::time::Tick;
+
+/// One subscription and how far it is.
+#[derive(Debug)]
+pub(super) struct Scope {
+    pub(super) subscription: Subscription,
+    /// Rises with every new obligation; a replay clears only the one it began with (F4).
+    pub(super) generation: u64,
+    pub(super) settled: bool,
+    /// True once its watcher has said "matching from here"; only then may a list be asked for (F3c).
+    pub(super) matched: bool,
+    /// The generation that a list on its way will pay.
+    pub(super) listing: Option<u64>,
+    /// Live entries of a dirty scope: journaled, but held until the list is in the remote (F3b).
+    pub(super) held: Vec<StoredEntry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WatchPhase {
+    /// Waiting for its watcher to open the stream.
+    Starting,
+    /// The script is on its way; `begin` is false after an update of a running watch.
+    Opening { begin: bool },
+    Running,
+}
+
+/// One watch of this branch.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) opening: Opening,
+    pub(super) phase: WatchPhase,
+    /// True until the watcher has begun once with this stream's predecessor.
+    pub(super) begun: bool,
+    pub(super) health: WatchHealth,
+}
+
+/// A frame on its way to the store.
+#[derive(Debug)]
+pub(super) struct PendingFrame {
+    opening: Opening,
+    seq: u64,
+    entries: Vec<FrameEntry>,
+}
+
+/// Hash of what a watch matches for a branch; frames of other subscriptions are refused (F3c).
+#[must_use]
+pub fn scope_hash(subscriptions: &[Subscription]) -> String {
+    // FNV-1a, 64 bit: only equality counts, and it has to be the same in every replica and release.
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for subscription in subscriptions {
+        let operations: Vec<&str> = subscription.operations.iter().map(|operation| operation.as_str()).collect();
+        let text = format!("{}\t{}\t{}\n", subscription.scope, subscription.scope.gvr, operations.join(","));
+        for byte in text.bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    format!("{hash:016x}")
+}
+
+impl Branch {
+    pub(super) fn configure(&mut self, now: Tick, plans: Vec<TargetPlan>) {
+        self.configured = true;
+        let before = std::mem::take(&mut self.plans);
+        self.plans = plans.into_iter().map(|plan| (plan.uid.clone(), plan)).collect();
+        for plan in self.plans.values() {
+            self.windows.set_rule(&plan.uid, plan.window);
+        }
+        self.retry_now(now);
+        if self.phase != super::Phase::Running {
+            return;
+        }
+        let gone: BTreeSet<TargetUid> =
+            before.into_keys().filter(|uid| !self.plans.contains_key(uid)).collect();
+        self.drop_targets(&gone);
+        let loaded = Loaded::default();
+        self.install(&loaded);
+    }
+
+    /// Work of deleted targets passes: their files stay in Git as they are.
+    fn drop_targets(&mut self, gone: &BTreeSet<TargetUid>) {
+        if gone.is_empty() {
+            return;
+        }
+        let closed = self.windows.close_targets(gone);
+        self.enqueue(closed);
+        let (dropped, kept) = std::mem::take(&mut self.queue).into_iter().partition(|unit| gone.contains(&unit.target));
+        self.queue = kept;
+        for unit in dropped {
+            self.pass_all(&unit);
+        }
+        self.pending_replays.retain(|replay| !gone.contains(replay.target()));
+    }
+
+    /// Brings scopes and watches in line with the plans. `loaded` is what the journal knew at the start of a life.
+    pub(super) fn install(&mut self, loaded: &Loaded) {
+        let wanted: BTreeMap<TargetScope, Subscription> = self
+            .plans
+            .values()
+            .flat_map(|plan| &plan.subscriptions)
+            .map(|subscription| (subscription.scope.clone(), subscription.clone()))
+            .collect();
+        self.remove_scopes(&wanted, loaded);
+        for (key, subscription) in wanted {
+            self.put_scope(key, subscription, loaded);
+        }
+        self.align_watches(loaded);
+    }
+
+    fn remove_scopes(&mut self, wanted: &BTreeMap<TargetScope, Subscription>, loaded: &Loaded) {
+        let gone: Vec<TargetScope> = self.scopes.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
+        for key in gone {
+            if let Some(scope) = self.scopes.remove(&key) {
+                for stored in scope.held {
+                    self.ledger.pass(stored.id, &stored.entry.target);
+                }
+            }
+            self.pending_replays.retain(|replay| *replay.scope() != key);
+            self.out.push(Command::Forget(key));
+        }
+        // Records of scopes that were deselected while nobody ran: never trust them again (W1.28).
+        let known: BTreeSet<String> = wanted.keys().map(TargetScope::as_key).collect();
+        for key in loaded.settled.keys().filter(|key| !known.contains(*key)) {
+            if let Some(scope) = parse_scope(key) {
+                self.out.push(Command::Forget(scope));
+            }
+        }
+    }
+
+    fn put_scope(&mut self, key: TargetScope, subscription: Subscription, loaded: &Loaded) {
+        if let Some(scope) = self.scopes.get_mut(&key) {
+            let changed = scope.subscription.spec_hash != subscription.spec_hash;
+            scope.subscription = subscription;
+            if changed {
+                self.raise(vec![key]);
+            }
+            return;
+        }
+        let text = key.as_key();
+        let generation = loaded.generations.get(&text).copied().unwrap_or(0);
+        let settled = loaded.settled.get(&text).is_some_and(|record| {
+            record.generation == generation && record.spec_hash == subscription.spec_hash
+        });
+        self.scopes.insert(key, Scope { subscription, generation, settled, matched: false, listing: None, held: Vec::new() });
+    }
+
+    fn align_watches(&mut self, loaded: &Loaded) {
+        let mut wanted: BTreeMap<WatchKey, Vec<Subscription>> = BTreeMap::new();
+        for scope in self.scopes.values() {
+            wanted.entry(scope.subscription.watch.clone()).or_default().push(scope.subscription.clone());
+        }
+        let gone: Vec<WatchKey> = self.watches.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
+        for key in gone {
+            self.watches.remove(&key);
+            self.out.push(Command::StopWatch(key.clone()));
+            self.out.push(Command::DropCursor(key, true));
+        }
+        let unwanted = loaded.cursors.keys().filter(|text| !wanted.keys().any(|key| key.to_string() == **text));
+        let unwanted: Vec<WatchKey> = unwanted.filter_map(|text| parse_watch(text)).collect();
+        self.out.extend(unwanted.into_iter().map(|key| Command::DropCursor(key, true)));
+        for (key, subscriptions) in wanted {
+            let hash = scope_hash(&subscriptions);
+            match self.watches.get(&key) {
+                None => self.start_watch(key, subscriptions, hash),
+                Some(watch) if watch.opening.scope_hash != hash => self.update_watch(&key, subscriptions, hash),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn fresh_opening(&mut self, watch: &WatchKey, scope_hash: String) -> Opening {
+        let stream = self.next_stream.entry(watch.clone()).or_insert(0);
+        *stream += 1;
+        // Watcher and owner are one replica here, so the owner's epoch orders the watchers of this branch.
+        Opening { watch: watch.clone(), watch_epoch: self.options.epoch.as_key(), stream: *stream, scope_hash }
+    }
+
+    fn start_watch(&mut self, key: WatchKey, subscriptions: Vec<Subscription>, hash: String) {
+        let opening = self.fresh_opening(&key, hash);
+        self.out.push(Command::StartWatch { opening: opening.clone(), subscriptions });
+        let watch =
+            Watch { opening, phase: WatchPhase::Starting, begun: false, health: WatchHealth::Replaying };
+        self.watches.insert(key, watch);
+    }
+
+    fn update_watch(&mut self, key: &WatchKey, subscriptions: Vec<Subscription>, hash: String) {
+        let begun = self.watches.get(key).is_some_and(|watch| watch.begun);
+        if !begun {
+            self.out.push(Command::StopWatch(key.clone()));
+            self.start_watch(key.clone(), subscriptions, hash);
+            return;
+        }
+        let opening = self.fresh_opening(key, hash);
+        self.out.push(Command::UpdateWatch { opening, subscriptions });
+    }
+
+    /// Starts a watch over, from its cursor.
+    pub(super) fn restart_watch(&mut self, key: &WatchKey) {
+        let subscriptions: Vec<Subscription> = self
+            .scopes
+            .values()
+            .map(|scope| &scope.subscription)
+            .filter(|subscription| subscription.watch == *key)
+            .cloned()
+            .collect();
+        self.out.push(Command::StopWatch(key.clone()));
+        self.watches.remove(key);
+        for scope in self.scopes.values_mut().filter(|scope| scope.subscription.watch == *key) {
+            scope.listing = None;
+            scope.matched = false;
+        }
+        self.pending_replays.retain(|replay| replay.watch() != key);
+        if !subscriptions.is_empty() {
+            let hash = scope_hash(&subscriptions);
+            self.start_watch(key.clone(), subscriptions, hash);
+        }
+    }
+
+    pub(super) fn opening(&mut self, opening: Opening) {
+        let Some(watch) = self.watches.get_mut(&opening.watch) else { return };
+        if opening.stream < watch.opening.stream {
+            return;
+        }
+        watch.phase = WatchPhase::Opening { begin: !watch.begun };
+        watch.opening = opening.clone();
+        self.out.push(Command::Open(opening));
+    }
+
+    pub(super) fn opened(&mut self, opening: &Opening, reply: OpenReply) {
+        let Some(watch) = self.watches.get_mut(&opening.watch) else { return };
+        if watch.opening != *opening {
+            return;
+        }
+        let OpenReply::Opened { cursor } = reply else {
+            self.restart_watch(&opening.watch);
+            return;
+        };
+        let begin = matches!(watch.phase, WatchPhase::Opening { begin: true });
+        watch.phase = WatchPhase::Running;
+        watch.begun = true;
+        self.mark_matched(opening);
+        if !begin {
+            self.out.push(Command::ContinueWatch(opening.clone()));
+            self.backfill(&opening.watch);
+            return;
+        }
+        let any_settled = self.scopes_of(&opening.watch).any(|scope| scope.settled);
+        match cursor {
+            Some(cursor) if any_settled => {
+                self.out.push(Command::BeginWatch(opening.clone(), Start::Resume(cursor)));
+                self.backfill(&opening.watch);
+            }
+            // Nothing would be saved by resuming: one replay of the whole watch key pays every scope.
+            Some(_) | None => self.begin_replay(opening, cursor.is_some()),
+        }
+    }
+
+    /// The watcher matches what the opening's hash stands for; a newer configuration follows with an opening of its own.
+    fn mark_matched(&mut self, opening: &Opening) {
+        let subscriptions: Vec<Subscription> =
+            self.scopes_of(&opening.watch).map(|scope| scope.subscription.clone()).collect();
+        if scope_hash(&subscriptions) == opening.scope_hash {
+            for scope in self.scopes.values_mut().filter(|scope| scope.subscription.watch == opening.watch) {
+                scope.matched = true;
+            }
+        }
+    }
+
+    fn begin_replay(&mut self, opening: &Opening, drop_cursor: bool) {
+        if drop_cursor {
+            self.out.push(Command::DropCursor(opening.watch.clone(), false));
+        }
+        let settled: Vec<TargetScope> = self
+            .scopes
+            .iter()
+            .filter(|(_, scope)| scope.subscription.watch == opening.watch && scope.settled)
+            .map(|(key, _)| key.clone())
+            .collect();
+        self.mark_dirty(settled);
+        for scope in self.scopes.values_mut().filter(|scope| scope.subscription.watch == opening.watch) {
+            scope.listing = Some(scope.generation);
+        }
+        self.out.push(Command::BeginWatch(opening.clone(), Start::Replay));
+    }
+
+    fn scopes_of<'a>(&'a self, watch: &'a WatchKey) -> impl Iterator<Item = &'a Scope> {
+        self.scopes.values().filter(move |scope| scope.subscription.watch == *watch)
+    }
+
+    /// Lists for the dirty scopes of a running watch; the stream is not disturbed.
+    pub(super) fn backfill(&mut self, key: &WatchKey) {
+        let Some(watch) = self.watches.get(key) else { return };
+        if watch.phase != WatchPhase::Running {
+            return;
+        }
+        let opening = watch.opening.clone();
+        let mut wanted = Vec::new();
+        for (name, scope) in &mut self.scopes {
+            let here = scope.subscription.watch == *key;
+            if here && scope.matched && !scope.settled && scope.listing.is_none() {
+                scope.listing = Some(scope.generation);
+                wanted.push(name.clone());
+            }
+        }
+        if !wanted.is_empty() {
+            self.out.push(Command::Backfill(opening, wanted));
+        }
+    }
+
+    pub(super) fn frame(&mut self, frame: WatchFrame) {
+        let Some(watch) = self.watches.get(&frame.opening.watch) else { return };
+        if watch.opening != frame.opening {
+            return;
+        }
+        let mut entries = Vec::new();
+        for event in frame.events {
+            for scope in &event.scopes {
+                let id = self.fresh_entry();
+                entries.push(FrameEntry {
+                    id,
+                    scope: scope.clone(),
+                    entry: Entry {
+                        schema: Entry::SCHEMA,
+                        target: scope.target.clone(),
+                        gvr: scope.gvr.clone(),
+                        kind: event.kind.clone(),
+                        scope: scope.scope.clone(),
+                        key: event.key.clone(),
+                        uid: event.uid.clone(),
+                        rv: event.rv.clone(),
+                        operation: event.operation,
+                        payload: event.payload.clone(),
+                        author: event.author.clone(),
+                        observed_at_ms: event.observed_at_ms,
+                    },
+                });
+            }
+        }
+        self.pending_frames.push_back(PendingFrame {
+            opening: frame.opening.clone(),
+            seq: frame.seq,
+            entries: entries.clone(),
+        });
+        self.out.push(Command::Append(Frame { opening: frame.opening, seq: frame.seq, cursor: frame.cursor, entries }));
+    }
+
+    pub(super) fn appended(&mut self, now: Tick, reply: AppendReply) {
+        let Some(pending) = self.pending_frames.pop_front() else { return };
+        match reply {
+            AppendReply::Appended { stamped_ms, kept } => {
+                self.out.push(Command::Ack(pending.opening, pending.seq));
+                for (item, kept) in pending.entries.into_iter().zip(kept) {
+                    if kept {
+                        self.durable(now, StoredEntry { id: item.id, stamped_ms, entry: item.entry }, &item.scope);
+                    }
+                }
+            }
+            AppendReply::Duplicate => self.out.push(Command::Ack(pending.opening, pending.seq)),
+            AppendReply::Full => self.out.push(Command::Hold(pending.opening, pending.seq)),
+            AppendReply::Gap | AppendReply::Stale | AppendReply::Rescope => {
+                let current = self.watches.get(&pending.opening.watch);
+                if current.is_some_and(|watch| watch.opening == pending.opening) {
+                    self.restart_watch(&pending.opening.watch);
+                }
+            }
+        }
+    }
+
+    fn durable(&mut self, now: Tick, stored: StoredEntry, scope: &TargetScope) {
+        self.ledger.owe(stored.id, stored.entry.size() as u64);
+        match self.scopes.get_mut(scope) {
+            Some(state) if !state.settled => state.held.push(stored),
+            Some(_) => self.apply(now, stored),
+            // Deselected while the frame was on its way: configuration is not a deletion, the file stays.
+            None => self.ledger.pass(stored.id, &stored.entry.target),
+        }
+    }
+
+    /// A live entry joins its window. Under `prune.mode: Never` a delete removes nothing and passes.
+    pub(super) fn apply(&mut self, now: Tick, stored: StoredEntry) {
+        let never = self.plans.get(&stored.entry.target).is_some_and(|plan| plan.never_prune);
+        if never && stored.entry.payload.is_none() {
+            self.ledger.pass(stored.id, &stored.entry.target);
+            return;
+        }
+        let closed = self.windows.add(now, stored);
+        self.enqueue(closed);
+    }
+
+    pub(super) fn expired(&mut self, opening: &Opening, rewound: bool) {
+        if self.watches.get(&opening.watch).is_none_or(|watch| watch.opening != *opening) {
+            return;
+        }
+        let scopes: Vec<TargetScope> = self
+            .scopes
+            .iter()
+            .filter(|(_, scope)| scope.subscription.watch == opening.watch)
+            .map(|(key, _)| key.clone())
+            .collect();
+        if rewound {
+            // Versions start over: the guard would drop every event to come.
+            self.out.extend(scopes.iter().cloned().map(Command::Forget));
+        }
+        self.mark_dirty(scopes);
+        self.out.push(Command::DropCursor(opening.watch.clone(), false));
+        self.restart_watch(&opening.watch);
+    }
+
+    pub(super) fn health(&mut self, key: &WatchKey, health: WatchHealth) {
+        if let Some(watch) = self.watches.get_mut(key) {
+            watch.health = health;
+        }
+    }
+}
+
+/// Reads [`TargetScope::as_key`] back; the version is not part of it and not needed to forget.
+fn parse_scope(text: &str) -> Option<TargetScope> {
+    let mut parts = text.split('|');
+    let (target, group_resource, scope) = (parts.next()?, parts.next()?, parts.next()?);
+    let (group, resource) = group_resource.rsplit_once('/').unwrap_or(("", group_resource));
+    Some(TargetScope {
+        target: TargetUid::new(target),
+        gvr: upriver_model::Gvr::new(group, "", resource),
+        scope: parse_scope_name(scope),
+    })
+}
+
+/// Reads a [`WatchKey`]'s text back.
+fn parse_watch(text: &str) -> Option<WatchKey> {
+    let mut parts = text.split('|');
+    let (cluster, gvr, scope) = (parts.next()?, parts.next()?, parts.next()?);
+    let (api_version, resource) = gvr.rsplit_once('/')?;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Some(WatchKey {
+        cluster: cluster.into(),
+        gvr: upriver_model::Gvr::new(group, version, resource),
+        scope: parse_scope_name(scope),
+    })
+}
+
+fn parse_scope_name(text: &str) -> upriver_model::Scope {
+    if text == "*" { upriver_model::Scope::Cluster } else { upriver_model::Scope::Namespace(text.into()) }
+}
+

@@ -1,0 +1,300 @@
+//! Other sessions, seen through consistent lists, and what their silence allows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use upriver_model::Epoch;
+
+use super::LeaseRecord;
+use crate::time::Tick;
+
+/// Own successful renewals for which one resourceVersion must stand still before its session is fenced (F19).
+const SILENT_RENEWALS: u32 = 4;
+/// Renewals closer together than this count once.
+const RENEWAL_GAP_MS: u64 = 1_500;
+/// Of those, so many without a failure between them at the end.
+const IN_A_ROW: u32 = 2;
+
+/// A consistent list of all sessions and claims: one LIST with the resourceVersion unset, sent after our own renewal.
+#[derive(Clone, Debug, Default)]
+pub struct Sighting {
+    /// Session Leases by name, which is the identity of their holder.
+    pub sessions: BTreeMap<String, LeaseRecord>,
+    /// Claim Leases by name.
+    pub claims: BTreeMap<String, LeaseRecord>,
+}
+
+/// What to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimAct {
+    /// Clear the holder of exactly this version of a session.
+    Fence(LeaseRecord),
+    /// A session that a claim names does not exist: create it in fenced form; "already exists" means it lives (F6).
+    CreateFenced {
+        /// Name of the session.
+        session: String,
+    },
+    /// Take a claim: `record` as seen, or create it. The epoch is above the Lease's and the store's.
+    Take {
+        /// Name of the claim.
+        claim: String,
+        /// The Lease as seen; `None` to create it.
+        record: Option<LeaseRecord>,
+    },
+    /// The Lease names us: we hold it, with this epoch.
+    Held {
+        /// Name of the claim.
+        claim: String,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The Lease.
+        record: LeaseRecord,
+    },
+    /// We held it and the Lease names someone else: drop it.
+    Gone {
+        /// Name of the claim.
+        claim: String,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Silence {
+    rv: String,
+    renewals: u32,
+    last: Tick,
+}
+
+/// The observer of one session.
+#[derive(Debug)]
+pub struct Observer {
+    me: String,
+    pod: String,
+    silences: BTreeMap<String, Silence>,
+    held: BTreeSet<String>,
+}
+
+impl Observer {
+    /// An observer for the session `me` in `pod` (empty if it runs in none).
+    #[must_use]
+    pub fn new(me: &str, pod: &str) -> Self {
+        Self { me: me.to_owned(), pod: pod.to_owned(), silences: BTreeMap::new(), held: BTreeSet::new() }
+    }
+
+    /// Takes a list that was sent after an own successful renewal; `in_a_row` is that session's count.
+    pub fn observe(
+        &mut self,
+        now: Tick,
+        in_a_row: u32,
+        wanted: &BTreeSet<String>,
+        sighting: &Sighting,
+    ) -> Vec<ClaimAct> {
+        let mut acts = self.watch_sessions(now, in_a_row, sighting);
+        let fencing: BTreeSet<String> = acts
+            .iter()
+            .filter_map(|act| match act {
+                ClaimAct::Fence(record) => Some(record.name.clone()),
+                ClaimAct::CreateFenced { .. }
+                | ClaimAct::Take { .. }
+                | ClaimAct::Held { .. }
+                | ClaimAct::Gone { .. } => None,
+            })
+            .collect();
+        let mut missing = BTreeSet::new();
+        for claim in wanted {
+            acts.extend(self.look_at_claim(claim, sighting, &fencing, &mut missing));
+        }
+        for claim in self.held.difference(wanted).cloned().collect::<Vec<_>>() {
+            self.held.remove(&claim);
+        }
+        acts.extend(missing.into_iter().map(|session| ClaimAct::CreateFenced { session }));
+        acts
+    }
+
+    fn watch_sessions(&mut self, now: Tick, in_a_row: u32, sighting: &Sighting) -> Vec<ClaimAct> {
+        self.silences.retain(|name, _| sighting.sessions.contains_key(name));
+        let mut acts = Vec::new();
+        for (name, record) in &sighting.sessions {
+            if *name == self.me || record.holder.is_none() {
+                continue;
+            }
+            // An older process of our own pod cannot be alive beside us (F30); fencing is always safe.
+            let predecessor = !self.pod.is_empty() && record.pod == self.pod;
+            if predecessor || self.is_silent(now, in_a_row, record) {
+                acts.push(ClaimAct::Fence(record.clone()));
+            }
+        }
+        acts
+    }
+
+    fn is_silent(&mut self, now: Tick, in_a_row: u32, record: &LeaseRecord) -> bool {
+        let silence = self.silences.entry(record.name.clone()).or_insert_with(|| Silence {
+            rv: record.rv.clone(),
+            renewals: 0,
+            last: now,
+        });
+        if silence.rv != record.rv {
+            *silence = Silence { rv: record.rv.clone(), renewals: 0, last: now };
+            return false;
+        }
+        if now.since(silence.last) >= RENEWAL_GAP_MS {
+            silence.renewals += 1;
+            silence.last = now;
+        }
+        silence.renewals >= SILENT_RENEWALS && in_a_row >= IN_A_ROW
+    }
+
+    fn look_at_claim(
+        &mut self,
+        claim: &str,
+        sighting: &Sighting,
+        fencing: &BTreeSet<String>,
+        missing: &mut BTreeSet<String>,
+    ) -> Vec<ClaimAct> {
+        let Some(record) = sighting.claims.get(claim) else {
+            return vec![ClaimAct::Take { claim: claim.to_owned(), record: None }];
+        };
+        let take = || vec![ClaimAct::Take { claim: claim.to_owned(), record: Some(record.clone()) }];
+        let Some(holder) = &record.holder else {
+            return self.lost(claim).into_iter().chain(take()).collect();
+        };
+        if *holder == self.me {
+            return self.hold(claim, record);
+        }
+        let mut acts: Vec<ClaimAct> = self.lost(claim).into_iter().collect();
+        match sighting.sessions.get(holder) {
+            // The fence has to be written before the claim is; the next list shows it.
+            Some(_) if fencing.contains(holder) => {}
+            Some(session) if session.holder.is_none() => acts.extend(take()),
+            Some(_) => {}
+            None => {
+                missing.insert(holder.clone());
+            }
+        }
+        acts
+    }
+
+    fn hold(&mut self, claim: &str, record: &LeaseRecord) -> Vec<ClaimAct> {
+        if !self.held.insert(claim.to_owned()) {
+            return Vec::new();
+        }
+        let Some(epoch) = Epoch::new(record.transitions) else { return Vec::new() };
+        vec![ClaimAct::Held { claim: claim.to_owned(), epoch, record: record.clone() }]
+    }
+
+    fn lost(&mut self, claim: &str) -> Option<ClaimAct> {
+        self.held.remove(claim).then(|| ClaimAct::Gone { claim: claim.to_owned() })
+    }
+
+    /// The claim will be taken anew, at a higher epoch.
+    pub fn forget(&mut self, claim: &str) {
+        self.held.remove(claim);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(name: &str, rv: u64, holder: Option<&str>, transitions: u64) -> LeaseRecord {
+        LeaseRecord {
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            rv: rv.to_string(),
+            holder: holder.map(str::to_owned),
+            transitions,
+            nonce: String::new(),
+            pod: format!("pod-{name}"),
+            clean: false,
+        }
+    }
+
+    fn sighting(sessions: &[LeaseRecord], claims: &[LeaseRecord]) -> Sighting {
+        let by_name = |records: &[LeaseRecord]| {
+            records.iter().map(|record| (record.name.clone(), record.clone())).collect()
+        };
+        Sighting { sessions: by_name(sessions), claims: by_name(claims) }
+    }
+
+    fn wanted() -> BTreeSet<String> {
+        BTreeSet::from(["c".to_owned()])
+    }
+
+    #[test]
+    fn a_missing_or_free_claim_is_taken_and_held_once() {
+        let mut observer = Observer::new("me", "");
+        let me = lease("me", 1, Some("me"), 0);
+        let none = sighting(&[me.clone()], &[]);
+        let take = ClaimAct::Take { claim: "c".to_owned(), record: None };
+        assert_eq!(observer.observe(Tick(0), 1, &wanted(), &none), vec![take]);
+        let mine = lease("c", 2, Some("me"), 4);
+        let held = sighting(&[me], &[mine.clone()]);
+        let epoch = Epoch::new(4).expect("above zero");
+        let expected = ClaimAct::Held { claim: "c".to_owned(), epoch, record: mine };
+        assert_eq!(observer.observe(Tick(2000), 2, &wanted(), &held), vec![expected]);
+        assert_eq!(observer.observe(Tick(4000), 3, &wanted(), &held), vec![]);
+    }
+
+    #[test]
+    fn a_living_holder_is_left_alone() {
+        let mut observer = Observer::new("me", "");
+        for turn in 0..20 {
+            let seen = sighting(&[lease("you", turn, Some("you"), 0)], &[lease("c", 1, Some("you"), 1)]);
+            assert_eq!(observer.observe(Tick(turn * 2000), 9, &wanted(), &seen), vec![]);
+        }
+    }
+
+    #[test]
+    fn silence_is_four_renewals_of_ours_then_fence_then_take() {
+        let mut observer = Observer::new("me", "");
+        let you = lease("you", 5, Some("you"), 0);
+        let claim = lease("c", 1, Some("you"), 1);
+        let seen = sighting(&[you.clone()], &[claim.clone()]);
+        for turn in 0..4 {
+            assert_eq!(observer.observe(Tick(turn * 2000), 9, &wanted(), &seen), vec![], "turn {turn}");
+        }
+        let fence = vec![ClaimAct::Fence(you)];
+        assert_eq!(observer.observe(Tick(8000), 9, &wanted(), &seen), fence);
+        let fenced = sighting(&[lease("you", 6, None, 0)], &[claim.clone()]);
+        let take = ClaimAct::Take { claim: "c".to_owned(), record: Some(claim) };
+        assert_eq!(observer.observe(Tick(10_000), 9, &wanted(), &fenced), vec![take]);
+    }
+
+    #[test]
+    fn renewals_in_a_burst_count_once_and_a_flapping_api_server_fences_nobody() {
+        let mut observer = Observer::new("me", "");
+        let seen = sighting(&[lease("you", 5, Some("you"), 0)], &[]);
+        let nothing = BTreeSet::new();
+        for turn in 0..40 {
+            assert_eq!(observer.observe(Tick(turn * 100), 9, &nothing, &seen), vec![], "a burst of proofs");
+        }
+        for turn in 0..40 {
+            let now = Tick(4000 + turn * 2000);
+            assert_eq!(observer.observe(now, 1, &nothing, &seen), vec![], "every other renewal fails");
+        }
+    }
+
+    #[test]
+    fn a_claim_of_an_unknown_session_needs_a_fence_first() {
+        let mut observer = Observer::new("me", "");
+        let seen = sighting(&[], &[lease("c", 1, Some("you"), 1)]);
+        let expected = vec![ClaimAct::CreateFenced { session: "you".to_owned() }];
+        assert_eq!(observer.observe(Tick(0), 9, &wanted(), &seen), expected);
+    }
+
+    #[test]
+    fn a_predecessor_in_the_same_pod_is_fenced_at_once() {
+        let mut observer = Observer::new("me", "pod-old");
+        let old = lease("old", 1, Some("old"), 0);
+        let seen = sighting(&[old.clone()], &[]);
+        assert_eq!(observer.observe(Tick(0), 1, &BTreeSet::new(), &seen), vec![ClaimAct::Fence(old)]);
+    }
+
+    #[test]
+    fn a_claim_that_names_another_is_dropped() {
+        let mut observer = Observer::new("me", "");
+        let mine = sighting(&[], &[lease("c", 1, Some("me"), 4)]);
+        observer.observe(Tick(0), 9, &wanted(), &mine);
+        let theirs = sighting(&[lease("you", 1, Some("you"), 0)], &[lease("c", 2, Some("you"), 5)]);
+        let gone = vec![ClaimAct::Gone { claim: "c".to_owned() }];
+        assert_eq!(observer.observe(Tick(1), 9, &wanted(), &theirs), gone);
+    }
+}
