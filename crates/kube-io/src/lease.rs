@@ -1,0 +1,257 @@
+//! Session and claim Leases: every write carries uid and resourceVersion (F6).
+//!
+//! In: what to write and onto which version. Out: applied, refused, or "unknown", which is the honest answer to a lost
+//! connection. A merge patch without a version, as `kube-leader-election` sends it, lets two candidates win; so ownership
+//! uses `replace` only.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use kube::{Client, ResourceExt};
+
+/// Label that tells our Leases from others: its value is `session` or `claim`.
+pub const ROLE_LABEL: &str = "upriver.configbutler.ai/lease";
+/// Annotation that spells out what a claim is about, or where a session can be reached.
+pub const ABOUT: &str = "upriver.configbutler.ai/about";
+const NONCE: &str = "upriver.configbutler.ai/nonce";
+const POD: &str = "upriver.configbutler.ai/pod";
+const CLEAN: &str = "upriver.configbutler.ai/released-clean";
+
+/// Longest wait for one Lease call: shorter than the session's life.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// What a Lease is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// One per running process.
+    Session,
+    /// One per claim.
+    Claim,
+}
+
+impl Role {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Claim => "claim",
+        }
+    }
+}
+
+/// A Lease as ownership sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseView {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub rv: String,
+    /// Role by label; `None` for a Lease that is not ours.
+    pub role: Option<Role>,
+    /// `spec.holderIdentity`, `None` if empty.
+    pub holder: Option<String>,
+    /// `spec.leaseTransitions`.
+    pub transitions: u64,
+    /// Mark of the last write.
+    pub nonce: String,
+    /// Pod of the holder.
+    pub pod: String,
+    /// Given up in good order.
+    pub clean: bool,
+}
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub struct LeaseWrite {
+    /// `metadata.name`.
+    pub name: String,
+    /// Session or claim.
+    pub role: Role,
+    /// Precondition (uid, resourceVersion); `None` creates and fails if the Lease exists.
+    pub onto: Option<(String, String)>,
+    /// `None` clears the holder.
+    pub holder: Option<String>,
+    /// `spec.leaseTransitions`.
+    pub transitions: u64,
+    /// Mark of this write.
+    pub nonce: String,
+    /// Pod of the holder.
+    pub pod: String,
+    /// Given up in good order.
+    pub clean: bool,
+    /// Free text for people.
+    pub about: String,
+}
+
+/// Why a call did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// 409: another version, or it exists already.
+    #[error("Lease {name} has changed")]
+    Conflict {
+        /// The Lease.
+        name: String,
+    },
+    /// 404.
+    #[error("Lease {name} does not exist")]
+    Missing {
+        /// The Lease.
+        name: String,
+    },
+    /// 401, 403: definite, nothing was written.
+    #[error(
+        "not allowed to use Lease {name} ({message}): grant the verbs get, list, create, update and delete on leases"
+    )]
+    Forbidden {
+        /// The Lease.
+        name: String,
+        /// The server's words.
+        message: String,
+    },
+    /// No answer, or one that does not tell whether the write was applied.
+    #[error("Lease {name}: {reason}")]
+    Unknown {
+        /// The Lease.
+        name: String,
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// Leases of one namespace.
+#[derive(Clone)]
+pub struct Leases {
+    api: Api<Lease>,
+}
+
+impl Leases {
+    /// Leases of `namespace`, through a client that never repeats a request.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace) }
+    }
+
+    /// Creates, or replaces exactly the version named.
+    ///
+    /// # Errors
+    /// See [`LeaseError`].
+    pub async fn write(&self, write: &LeaseWrite) -> Result<LeaseView, LeaseError> {
+        let lease = to_lease(write);
+        let params = PostParams::default();
+        let call = async {
+            match write.onto {
+                Some(_) => self.api.replace(&write.name, &params, &lease).await,
+                None => self.api.create(&params, &lease).await,
+            }
+        };
+        bounded(&write.name, call).await.map(|lease| view(&lease))
+    }
+
+    /// A quorum read.
+    ///
+    /// # Errors
+    /// See [`LeaseError`].
+    pub async fn get(&self, name: &str) -> Result<LeaseView, LeaseError> {
+        bounded(name, self.api.get(name)).await.map(|lease| view(&lease))
+    }
+
+    /// All sessions and claims at one moment: the resourceVersion is unset, so the read is consistent.
+    ///
+    /// # Errors
+    /// See [`LeaseError`].
+    pub async fn list(&self) -> Result<Vec<LeaseView>, LeaseError> {
+        let params = ListParams::default().labels(ROLE_LABEL);
+        bounded("(list)", self.api.list(&params)).await.map(|list| list.items.iter().map(view).collect())
+    }
+
+    /// Deletes exactly this version.
+    ///
+    /// # Errors
+    /// See [`LeaseError`].
+    pub async fn delete(&self, lease: &LeaseView) -> Result<(), LeaseError> {
+        let preconditions = kube::api::Preconditions {
+            uid: Some(lease.uid.clone()),
+            resource_version: Some(lease.rv.clone()),
+        };
+        let params = kube::api::DeleteParams::default().preconditions(preconditions);
+        bounded(&lease.name, self.api.delete(&lease.name, &params)).await.map(|_| ())
+    }
+}
+
+async fn bounded<T>(name: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, LeaseError> {
+    let name = name.to_owned();
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(kube::Error::Api(status))) => Err(match status.code {
+            409 => LeaseError::Conflict { name },
+            404 => LeaseError::Missing { name },
+            401 | 403 => LeaseError::Forbidden { name, message: status.message.clone() },
+            _ => LeaseError::Unknown { name, reason: status.message.clone() },
+        }),
+        Ok(Err(error)) => Err(LeaseError::Unknown { name, reason: error.to_string() }),
+        Err(_) => {
+            Err(LeaseError::Unknown { name, reason: format!("no answer within {} s", DEADLINE.as_secs()) })
+        }
+    }
+}
+
+fn to_lease(write: &LeaseWrite) -> Lease {
+    let mut annotations = BTreeMap::from([(NONCE.to_owned(), write.nonce.clone())]);
+    if !write.pod.is_empty() {
+        annotations.insert(POD.to_owned(), write.pod.clone());
+    }
+    if write.clean {
+        annotations.insert(CLEAN.to_owned(), "true".to_owned());
+    }
+    if !write.about.is_empty() {
+        annotations.insert(ABOUT.to_owned(), write.about.clone());
+    }
+    let labels = BTreeMap::from([
+        (ROLE_LABEL.to_owned(), write.role.label().to_owned()),
+        ("app.kubernetes.io/name".to_owned(), "upriver".to_owned()),
+    ]);
+    let (uid, resource_version) = write.onto.clone().unzip();
+    Lease {
+        metadata: ObjectMeta {
+            name: Some(write.name.clone()),
+            uid,
+            resource_version,
+            labels: Some(labels),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: write.holder.clone(),
+            lease_transitions: i32::try_from(write.transitions).ok(),
+            renew_time: Some(MicroTime(Timestamp::now())),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+fn view(lease: &Lease) -> LeaseView {
+    let annotation = |name: &str| lease.annotations().get(name).cloned().unwrap_or_default();
+    let spec = lease.spec.as_ref();
+    let role = match lease.labels().get(ROLE_LABEL).map(String::as_str) {
+        Some("session") => Some(Role::Session),
+        Some("claim") => Some(Role::Claim),
+        Some(_) | None => None,
+    };
+    let transitions = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+    LeaseView {
+        name: lease.name_any(),
+        uid: lease.uid().unwrap_or_default(),
+        rv: lease.resource_version().unwrap_or_default(),
+        role,
+        holder: spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty()),
+        transitions: u64::try_from(transitions).unwrap_or(0),
+        nonce: annotation(NONCE),
+        pod: annotation(POD),
+        clean: annotation(CLEAN) == "true",
+    }
+}
