@@ -6,6 +6,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+pub mod branch;
 pub mod lease;
 pub mod ledger;
 pub mod retry;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use upriver_model::{
-    Attempt, AttemptId, Author, CommitId, Failure, IdSet, Intend, JournalHeader, ObjectKey, Operation, ResourceVersion,
-    Seen, TargetScope, TargetUid, WatchKey,
+    Attempt, AttemptId, Author, CommitId, Failure, IdSet, Intend, JournalHeader, ObjectKey, Operation,
+    ResourceVersion, Seen, TargetScope, TargetUid, WatchKey,
 };
 use upriver_store::{
     Adopted, AppendReply, Clear, ClearReply, Frame, Loaded, OpenReply, Opening, Settle, StoreError,
@@ -228,6 +228,10 @@ pub enum Event {
     Tick,
     /// The wanted set of targets changed, or something a person changed may have mended a failure.
     Configure(Vec<TargetPlan>),
+    /// The process stops: take nothing more, bring what is open into the branch.
+    Drain,
+    /// A watcher ended without being asked to.
+    WatchDied(WatchKey),
     /// A session renewal sent after [`Command::Prove`] succeeded.
     Proven,
     /// Answer to [`Command::Adopt`].

@@ -24,14 +24,14 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 
 use upriver_model::{
-    Attempt, BranchKey, CommitId, EntryId, Epoch, Failure, FleetId, Incarnation, JournalHeader, Outcome, TargetScope,
-    TargetUid, WatchKey,
+    Attempt, BranchKey, CommitId, EntryId, Epoch, Failure, FleetId, Incarnation, JournalHeader, Outcome,
+    TargetScope, TargetUid, WatchKey,
 };
 use upriver_store::StoreError;
 
 pub use event::{
-    Base, Built, Command, Ending, Event, Fetched, Member, Replayed, Snapshot, Start, Subscription, TargetPlan, Unit,
-    UnitKind, UnitResult, WatchFrame, WatchHealth, WatchedEvent,
+    Base, Built, Command, Ending, Event, Fetched, Member, Replayed, Snapshot, Start, Subscription,
+    TargetPlan, Unit, UnitKind, UnitResult, WatchFrame, WatchHealth, WatchedEvent,
 };
 pub use streams::scope_hash;
 pub use view::{BranchView, ScopeView, TargetView};
@@ -64,13 +64,17 @@ pub struct BranchOptions {
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
     /// The store failed; try again then.
-    Down { until: Tick },
+    Down {
+        until: Tick,
+    },
     Proving,
     Adopting,
     Loading,
     /// Reading the branch for evidence before anything is done.
     Fetching,
-    FetchFailed { until: Option<Tick> },
+    FetchFailed {
+        until: Option<Tick>,
+    },
     Running,
     Ended,
 }
@@ -163,7 +167,7 @@ impl Branch {
 
     /// One event. `life` is the one that the event answers to; [`Event::Tick`] and [`Event::Configure`] have none.
     pub fn step(&mut self, now: Tick, life: u32, event: Event) -> Vec<Command> {
-        let timeless = matches!(event, Event::Tick | Event::Configure(_));
+        let timeless = matches!(event, Event::Tick | Event::Configure(_) | Event::Drain);
         if self.phase != Phase::Ended && (timeless || life == self.life) {
             self.take(now, event);
             self.advance(now);
@@ -175,6 +179,8 @@ impl Branch {
         match event {
             Event::Tick => {}
             Event::Configure(plans) => self.configure(now, plans),
+            Event::Drain => self.drain(),
+            Event::WatchDied(watch) => self.restart_watch(&watch),
             Event::Proven => self.proven(),
             Event::Adopted(adopted) => self.adopted(adopted),
             Event::Loaded(loaded) => self.loaded(*loaded),
@@ -228,11 +234,33 @@ impl Branch {
         match self.phase {
             Phase::Down { until } => Some(until),
             Phase::FetchFailed { until } => until,
-            Phase::Running => {
-                [self.windows.next_deadline(), self.round_deadline(), Some(self.next_poll)].into_iter().flatten().min()
-            }
+            Phase::Running => [self.windows.next_deadline(), self.round_deadline(), Some(self.next_poll)]
+                .into_iter()
+                .flatten()
+                .min(),
             Phase::Proving | Phase::Adopting | Phase::Loading | Phase::Fetching | Phase::Ended => None,
         }
+    }
+
+    /// Stops intake; what is durable and open goes into the branch now, the rest waits in the journal.
+    fn drain(&mut self) {
+        for watch in std::mem::take(&mut self.watches).into_keys() {
+            self.out.push(Command::StopWatch(watch));
+        }
+        let closed = self.windows.close_all();
+        self.enqueue(closed);
+    }
+
+    /// True if nothing waits and nothing flies: a hand-over now would be a clean one.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Running
+            && self.round.is_none()
+            && self.queue.is_empty()
+            && self.windows.is_empty()
+            && self.pending_frames.is_empty()
+            && self.open_attempts.is_empty()
+            && !self.ledger.has_news()
     }
 
     /// Closed windows become units, in the order they closed.

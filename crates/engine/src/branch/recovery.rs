@@ -31,7 +31,11 @@ impl Branch {
     pub(super) fn adopted(&mut self, adopted: Adopted) {
         // A journal that was made anew although this owner, or one before it, had one: the store lost it.
         let unknown = self.incarnation.as_str().is_empty();
-        self.lost |= if unknown { adopted.created && !self.options.clean } else { self.incarnation != adopted.incarnation };
+        self.lost |= if unknown {
+            adopted.created && !self.options.clean
+        } else {
+            self.incarnation != adopted.incarnation
+        };
         self.incarnation = adopted.incarnation;
         self.ledger = Ledger::new(adopted.floor, adopted.done);
         self.last_settled = adopted.tip;
@@ -49,7 +53,8 @@ impl Branch {
         let last = used.filter(|id| id.epoch == epoch).map(|id| id.n).max().unwrap_or(0);
         self.next_entry = self.next_entry.max(last + 1);
         let attempts = loaded.attempts.iter().filter(|attempt| attempt.id.epoch == epoch);
-        self.next_attempt = self.next_attempt.max(attempts.map(|attempt| attempt.id.n).max().unwrap_or(0) + 1);
+        self.next_attempt =
+            self.next_attempt.max(attempts.map(|attempt| attempt.id.n).max().unwrap_or(0) + 1);
         self.loaded = loaded;
         self.first_fetch();
     }

@@ -73,7 +73,8 @@ impl Branch {
         let current = self.watches.get(&snapshot.opening.watch).map(|watch| &watch.opening);
         // A backfill may outlive an update of its watch's subscriptions, but never a restart: same epoch, same begin.
         let fits = current.is_some_and(|opening| {
-            *opening == snapshot.opening || (!snapshot.scopes.is_empty() && opening.stream >= snapshot.opening.stream)
+            *opening == snapshot.opening
+                || (!snapshot.scopes.is_empty() && opening.stream >= snapshot.opening.stream)
         });
         if !fits {
             return;

@@ -184,9 +184,10 @@ impl Branch {
         self.forgive_moved_tip(&fetched.base);
         self.settle_old_attempts(fetched);
         let evidence = self.evidence(fetched);
-        let landed = self.round.as_ref().and_then(|round| round.built.as_ref()).is_some_and(|built| {
-            built.new.is_some() && built.new.as_ref() == fetched.base.expected_old()
-        });
+        let landed =
+            self.round.as_ref().and_then(|round| round.built.as_ref()).is_some_and(|built| {
+                built.new.is_some() && built.new.as_ref() == fetched.base.expected_old()
+            });
         if !landed {
             self.compare_subtrees(fetched);
         }
@@ -476,7 +477,8 @@ impl Branch {
     }
 
     pub(super) fn settled(&mut self, now: Tick, attempt: AttemptId) {
-        let settling = self.round.as_ref().is_some_and(|round| round.stage == Stage::Settling && round.id == attempt);
+        let settling =
+            self.round.as_ref().is_some_and(|round| round.stage == Stage::Settling && round.id == attempt);
         if !settling {
             return;
         }
@@ -539,4 +541,3 @@ impl Branch {
         self.queue.iter().chain(flying).filter(|unit| unit.target == *target).count()
     }
 }
-

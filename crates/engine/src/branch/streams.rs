@@ -28,7 +28,9 @@ pub(super) enum WatchPhase {
     /// Waiting for its watcher to open the stream.
     Starting,
     /// The script is on its way; `begin` is false after an update of a running watch.
-    Opening { begin: bool },
+    Opening {
+        begin: bool,
+    },
     Running,
 }
 
@@ -56,7 +58,8 @@ pub fn scope_hash(subscriptions: &[Subscription]) -> String {
     // FNV-1a, 64 bit: only equality counts, and it has to be the same in every replica and release.
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for subscription in subscriptions {
-        let operations: Vec<&str> = subscription.operations.iter().map(|operation| operation.as_str()).collect();
+        let operations: Vec<&str> =
+            subscription.operations.iter().map(|operation| operation.as_str()).collect();
         let text = format!("{}\t{}\t{}\n", subscription.scope, subscription.scope.gvr, operations.join(","));
         for byte in text.bytes() {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -91,7 +94,8 @@ impl Branch {
         }
         let closed = self.windows.close_targets(gone);
         self.enqueue(closed);
-        let (dropped, kept) = std::mem::take(&mut self.queue).into_iter().partition(|unit| gone.contains(&unit.target));
+        let (dropped, kept) =
+            std::mem::take(&mut self.queue).into_iter().partition(|unit| gone.contains(&unit.target));
         self.queue = kept;
         for unit in dropped {
             self.pass_all(&unit);
@@ -115,7 +119,8 @@ impl Branch {
     }
 
     fn remove_scopes(&mut self, wanted: &BTreeMap<TargetScope, Subscription>, loaded: &Loaded) {
-        let gone: Vec<TargetScope> = self.scopes.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
+        let gone: Vec<TargetScope> =
+            self.scopes.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
         for key in gone {
             if let Some(scope) = self.scopes.remove(&key) {
                 for stored in scope.held {
@@ -148,7 +153,10 @@ impl Branch {
         let settled = loaded.settled.get(&text).is_some_and(|record| {
             record.generation == generation && record.spec_hash == subscription.spec_hash
         });
-        self.scopes.insert(key, Scope { subscription, generation, settled, matched: false, listing: None, held: Vec::new() });
+        self.scopes.insert(
+            key,
+            Scope { subscription, generation, settled, matched: false, listing: None, held: Vec::new() },
+        );
     }
 
     fn align_watches(&mut self, loaded: &Loaded) {
@@ -156,20 +164,24 @@ impl Branch {
         for scope in self.scopes.values() {
             wanted.entry(scope.subscription.watch.clone()).or_default().push(scope.subscription.clone());
         }
-        let gone: Vec<WatchKey> = self.watches.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
+        let gone: Vec<WatchKey> =
+            self.watches.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
         for key in gone {
             self.watches.remove(&key);
             self.out.push(Command::StopWatch(key.clone()));
             self.out.push(Command::DropCursor(key, true));
         }
-        let unwanted = loaded.cursors.keys().filter(|text| !wanted.keys().any(|key| key.to_string() == **text));
+        let unwanted =
+            loaded.cursors.keys().filter(|text| !wanted.keys().any(|key| key.to_string() == **text));
         let unwanted: Vec<WatchKey> = unwanted.filter_map(|text| parse_watch(text)).collect();
         self.out.extend(unwanted.into_iter().map(|key| Command::DropCursor(key, true)));
         for (key, subscriptions) in wanted {
             let hash = scope_hash(&subscriptions);
             match self.watches.get(&key) {
                 None => self.start_watch(key, subscriptions, hash),
-                Some(watch) if watch.opening.scope_hash != hash => self.update_watch(&key, subscriptions, hash),
+                Some(watch) if watch.opening.scope_hash != hash => {
+                    self.update_watch(&key, subscriptions, hash)
+                }
                 Some(_) => {}
             }
         }
@@ -179,7 +191,12 @@ impl Branch {
         let stream = self.next_stream.entry(watch.clone()).or_insert(0);
         *stream += 1;
         // Watcher and owner are one replica here, so the owner's epoch orders the watchers of this branch.
-        Opening { watch: watch.clone(), watch_epoch: self.options.epoch.as_key(), stream: *stream, scope_hash }
+        Opening {
+            watch: watch.clone(),
+            watch_epoch: self.options.epoch.as_key(),
+            stream: *stream,
+            scope_hash,
+        }
     }
 
     fn start_watch(&mut self, key: WatchKey, subscriptions: Vec<Subscription>, hash: String) {
@@ -348,7 +365,12 @@ impl Branch {
             seq: frame.seq,
             entries: entries.clone(),
         });
-        self.out.push(Command::Append(Frame { opening: frame.opening, seq: frame.seq, cursor: frame.cursor, entries }));
+        self.out.push(Command::Append(Frame {
+            opening: frame.opening,
+            seq: frame.seq,
+            cursor: frame.cursor,
+            entries,
+        }));
     }
 
     pub(super) fn appended(&mut self, now: Tick, reply: AppendReply) {
@@ -358,7 +380,11 @@ impl Branch {
                 self.out.push(Command::Ack(pending.opening, pending.seq));
                 for (item, kept) in pending.entries.into_iter().zip(kept) {
                     if kept {
-                        self.durable(now, StoredEntry { id: item.id, stamped_ms, entry: item.entry }, &item.scope);
+                        self.durable(
+                            now,
+                            StoredEntry { id: item.id, stamped_ms, entry: item.entry },
+                            &item.scope,
+                        );
                     }
                 }
             }
@@ -448,4 +474,3 @@ fn parse_watch(text: &str) -> Option<WatchKey> {
 fn parse_scope_name(text: &str) -> upriver_model::Scope {
     if text == "*" { upriver_model::Scope::Cluster } else { upriver_model::Scope::Namespace(text.into()) }
 }
-

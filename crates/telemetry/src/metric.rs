@@ -1,0 +1,66 @@
+//! Every metric: name, kind, unit, labels and the question it answers.
+
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+/// Gauge 1; label `version`.
+pub const BUILD_INFO: &str = "upriver_build_info";
+/// Gauge: branch claims that this replica holds.
+pub const BRANCHES_OWNED: &str = "upriver_branches_owned";
+/// Gauge; label `shard`: epoch of a claim that this replica holds.
+pub const OWNERSHIP_EPOCH: &str = "upriver_ownership_epoch";
+/// Counter; label `reason` (fenced, missing): sessions that ended against our will.
+pub const SESSIONS_LOST: &str = "upriver_lease_lost_total";
+/// Counter; label `outcome` (ok, conflict, missing, unknown): session renewals.
+pub const RENEWALS: &str = "upriver_lease_renewals_total";
+/// Histogram: session renewal, sent to answered.
+pub const RENEW_SECONDS: &str = "upriver_lease_renew_duration_seconds";
+/// Gauge; label `shard`: entries that are owed.
+pub const JOURNAL_DEPTH: &str = "upriver_journal_depth";
+/// Histogram; label `op`: one store operation.
+pub const STORE_SECONDS: &str = "upriver_redis_request_seconds";
+/// Counter; label `class` (fenced, lost, unavailable): failed store operations.
+pub const STORE_ERRORS: &str = "upriver_redis_errors_total";
+/// Counter; label `outcome` (appended, duplicate, gap, stale, rescope, full): frames.
+pub const FRAMES: &str = "upriver_journal_frames_total";
+/// Counter; labels `group`, `resource`, `outcome` (forwarded, noop, unmatched, noise, secret, unreadable): watch events.
+pub const WATCH_EVENTS: &str = "upriver_watch_events_total";
+/// Counter; label `reason` (closed, expired, forbidden, silent, failed, not_served): ended watches.
+pub const WATCH_ENDS: &str = "upriver_watch_ends_total";
+/// Counter; label `mode` (resume, replay, backfill): how watches began.
+pub const WATCH_STARTS: &str = "upriver_watch_starts_total";
+/// Counter; labels `gittarget_namespace`, `gittarget_name`: Secrets that were not written, because nothing can encrypt
+/// them yet.
+pub const SECRETS_SKIPPED: &str = "upriver_secrets_skipped_total";
+/// Counter: commits that are in a remote.
+pub const COMMITS: &str = "upriver_git_commits_total";
+/// Counter; label `outcome` (the attempt outcomes): settled push rounds.
+pub const PUSHES: &str = "upriver_git_pushes_total";
+/// Counter; label `class` (the failure classes): failed Git operations.
+pub const GIT_FAILURES: &str = "upriver_git_remote_class_total";
+/// Histogram; label `op` (fetch, build, push, read_ref): one Git operation.
+pub const GIT_SECONDS: &str = "upriver_git_operation_duration_seconds";
+/// Gauge; label `shard`: files that we do not touch.
+pub const REFUSED_FILES: &str = "upriver_refused_files";
+
+/// Tells the exporter what each name means.
+pub fn describe() {
+    describe_gauge!(BUILD_INFO, "what runs");
+    describe_gauge!(BRANCHES_OWNED, "branch claims that this replica holds");
+    describe_gauge!(OWNERSHIP_EPOCH, "epoch of a claim that this replica holds");
+    describe_counter!(SESSIONS_LOST, "sessions that ended against our will");
+    describe_counter!(RENEWALS, "session renewals by outcome");
+    describe_histogram!(RENEW_SECONDS, Unit::Seconds, "session renewal, sent to answered");
+    describe_gauge!(JOURNAL_DEPTH, "journal entries that are not in the remote yet");
+    describe_histogram!(STORE_SECONDS, Unit::Seconds, "one store operation");
+    describe_counter!(STORE_ERRORS, "failed store operations by class");
+    describe_counter!(FRAMES, "frames by outcome");
+    describe_counter!(WATCH_EVENTS, "watch events by fate");
+    describe_counter!(WATCH_ENDS, "ended watches by reason");
+    describe_counter!(WATCH_STARTS, "started watches by mode");
+    describe_counter!(SECRETS_SKIPPED, "Secrets that were not written because nothing can encrypt them yet");
+    describe_counter!(COMMITS, "commits that are in a remote");
+    describe_counter!(PUSHES, "settled push rounds by outcome");
+    describe_counter!(GIT_FAILURES, "failed Git operations by failure class");
+    describe_histogram!(GIT_SECONDS, Unit::Seconds, "one Git operation");
+    describe_gauge!(REFUSED_FILES, "files that are not ours and stay untouched");
+}

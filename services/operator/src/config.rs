@@ -1,0 +1,366 @@
+//! Settings: flags, environment and a file become one validated [`Config`].
+//!
+//! A flag beats the environment, the environment beats the file, the file beats the default. Unknown keys of the file are
+//! refused; secrets print as `***`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
+use upriver_telemetry::LogEncoding;
+
+/// Upriver: what people change in a cluster flows upriver into Git.
+#[derive(Debug, Parser)]
+#[command(name = "upriver", version, about)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Action,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Runs the operator.
+    Run(Box<RunArgs>),
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Deserialize, ValueEnum, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Text that is never printed.
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+/// Settings of `upriver run`, all of them optional here; the file has the same names with underscores.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunArgs {
+    /// YAML file with settings of the same names (dashes as underscores).
+    #[arg(long, env = "UPRIVER_CONFIG")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+    /// Kubeconfig; without it the cluster that the process runs in.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the operator: its Leases live there [default: upriver-system].
+    #[arg(long, env = "POD_NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Name of the pod; part of the replica id, and tells a restarted process from a second one.
+    #[arg(long, env = "POD_NAME")]
+    pub pod_name: Option<String>,
+    /// Redis as host:port or redis://host:port.
+    #[arg(long, env = "REDIS_ADDR")]
+    pub redis_addr: Option<String>,
+    /// Redis user.
+    #[arg(long, env = "REDIS_USERNAME")]
+    pub redis_username: Option<String>,
+    /// Redis password.
+    #[arg(long, env = "REDIS_PASSWORD", hide_env_values = true)]
+    pub redis_password: Option<Secret>,
+    /// Redis database number [default: 0].
+    #[arg(long)]
+    pub redis_db: Option<u8>,
+    /// First part of every Redis key [default: upriver].
+    #[arg(long)]
+    pub redis_key_prefix: Option<String>,
+    /// Accept a Redis that does not tell its eviction policy.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    pub redis_allow_unknown_policy: Option<bool>,
+    /// Address of /healthz and /readyz [default: 0.0.0.0:8081].
+    #[arg(long)]
+    pub health_probe_bind_address: Option<String>,
+    /// Address of /metrics, or 0 for none [default: 0.0.0.0:8080].
+    #[arg(long)]
+    pub metrics_bind_address: Option<String>,
+    /// Folder for disposable mirrors of the repositories [default: a folder in the system's temp folder].
+    #[arg(long)]
+    pub data_dir: Option<PathBuf>,
+    /// error, warn, info, debug, trace or a filter [default: info].
+    #[arg(long, env = "UPRIVER_LOG_LEVEL")]
+    pub log_level: Option<String>,
+    /// json or text [default: json].
+    #[arg(long, env = "UPRIVER_LOG_ENCODING")]
+    pub log_encoding: Option<Encoding>,
+    /// After an unclean take-over, push an empty commit when the branch has not moved for so long [default: 60s].
+    #[arg(long)]
+    pub fence_after: Option<String>,
+    /// How often an idle branch is looked at for changes by others [default: 60s].
+    #[arg(long)]
+    pub drift_poll_interval: Option<String>,
+    /// Longest Git operation [default: 60s].
+    #[arg(long)]
+    pub git_timeout: Option<String>,
+}
+
+/// Settings that cannot be wrong any more.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// See [`RunArgs`].
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the Leases.
+    pub namespace: String,
+    /// Pod name, empty outside of one.
+    pub pod_name: String,
+    /// Redis URL with the password in it.
+    pub redis_url: Secret,
+    /// First part of every key.
+    pub redis_key_prefix: String,
+    /// Accept an unreadable policy.
+    pub redis_allow_unknown_policy: bool,
+    /// /healthz, /readyz.
+    pub health_address: SocketAddr,
+    /// /metrics.
+    pub metrics_address: Option<SocketAddr>,
+    /// Mirrors.
+    pub data_dir: PathBuf,
+    /// Filter.
+    pub log_level: String,
+    /// Look.
+    pub log_encoding: LogEncoding,
+    /// See [`RunArgs`].
+    pub fence_after: Duration,
+    /// See [`RunArgs`].
+    pub drift_poll_interval: Duration,
+    /// See [`RunArgs`].
+    pub git_timeout: Duration,
+}
+
+/// A setting cannot be used; the text says which and what to write instead.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("the configuration file {path} cannot be read: {reason}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A value is wrong.
+    #[error("--{flag} is {value:?}: {expected}")]
+    Value {
+        /// The flag.
+        flag: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// A value is missing.
+    #[error("--{flag} is missing: {expected}")]
+    Missing {
+        /// The flag.
+        flag: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+}
+
+impl Secret {
+    /// The text, for the one place that needs it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+macro_rules! prefer {
+    ($first:ident, $second:ident: $($field:ident),+ $(,)?) => {
+        RunArgs { config: $first.config, $($field: $first.$field.or($second.$field)),+ }
+    };
+}
+
+/// Reads the file if one is named, and validates.
+///
+/// # Errors
+/// See [`ConfigError`].
+pub fn load(args: RunArgs) -> Result<Config, ConfigError> {
+    let file = match &args.config {
+        Some(path) => read_file(path)?,
+        None => RunArgs::default(),
+    };
+    validate(prefer!(args, file:
+        kubeconfig, namespace, pod_name, redis_addr, redis_username, redis_password, redis_db, redis_key_prefix,
+        redis_allow_unknown_policy, health_probe_bind_address, metrics_bind_address, data_dir, log_level, log_encoding,
+        fence_after, drift_poll_interval, git_timeout,
+    ))
+}
+
+fn read_file(path: &PathBuf) -> Result<RunArgs, ConfigError> {
+    let failed = |reason: String| ConfigError::File { path: path.clone(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    serde_saphyr::from_str(&text).map_err(|error| failed(error.to_string()))
+}
+
+fn validate(raw: RunArgs) -> Result<Config, ConfigError> {
+    let redis_url = redis_url(&raw)?;
+    let prefix = raw.redis_key_prefix.unwrap_or_else(|| "upriver".to_owned());
+    let prefix = prefix.trim_end_matches(':').to_owned();
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    if prefix.is_empty() || prefix.len() > 128 || !prefix.chars().all(allowed) {
+        let expected = "use 1 to 128 letters, digits, '-', '_', '.' or ':'".to_owned();
+        return Err(ConfigError::Value { flag: "redis-key-prefix", value: prefix, expected });
+    }
+    Ok(Config {
+        kubeconfig: raw.kubeconfig,
+        namespace: raw.namespace.unwrap_or_else(|| "upriver-system".to_owned()),
+        pod_name: raw.pod_name.unwrap_or_default(),
+        redis_url,
+        redis_key_prefix: prefix,
+        redis_allow_unknown_policy: raw.redis_allow_unknown_policy.unwrap_or(false),
+        health_address: address(
+            "health-probe-bind-address",
+            raw.health_probe_bind_address.as_deref(),
+            "0.0.0.0:8081",
+        )?
+        .ok_or(ConfigError::Missing {
+            flag: "health-probe-bind-address",
+            expected: "an address; it cannot be 0",
+        })?,
+        metrics_address: address(
+            "metrics-bind-address",
+            raw.metrics_bind_address.as_deref(),
+            "0.0.0.0:8080",
+        )?,
+        data_dir: raw.data_dir.unwrap_or_else(|| std::env::temp_dir().join("upriver")),
+        log_level: raw.log_level.unwrap_or_else(|| "info".to_owned()),
+        log_encoding: match raw.log_encoding {
+            Some(Encoding::Text) => LogEncoding::Text,
+            Some(Encoding::Json) | None => LogEncoding::Json,
+        },
+        fence_after: duration("fence-after", raw.fence_after.as_deref(), 60)?,
+        drift_poll_interval: duration("drift-poll-interval", raw.drift_poll_interval.as_deref(), 60)?,
+        git_timeout: duration("git-timeout", raw.git_timeout.as_deref(), 60)?,
+    })
+}
+
+fn redis_url(raw: &RunArgs) -> Result<Secret, ConfigError> {
+    let expected = "the address of Redis, for example redis:6379";
+    let address = raw.redis_addr.clone().ok_or(ConfigError::Missing { flag: "redis-addr", expected })?;
+    if address.contains("://") {
+        if !address.starts_with("redis://") {
+            let expected = "use host:port or redis://host:port (TLS is not supported yet)".to_owned();
+            return Err(ConfigError::Value { flag: "redis-addr", value: address, expected });
+        }
+        return Ok(Secret(address));
+    }
+    let user = raw.redis_username.as_deref().unwrap_or_default();
+    let login = match &raw.redis_password {
+        Some(password) => format!("{}:{}@", percent(user), percent(password.reveal())),
+        None if user.is_empty() => String::new(),
+        None => format!("{}@", percent(user)),
+    };
+    Ok(Secret(format!("redis://{login}{address}/{}", raw.redis_db.unwrap_or(0))))
+}
+
+/// Percent-encodes everything that could end the login part of a URL.
+fn percent(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+fn address(
+    flag: &'static str,
+    value: Option<&str>,
+    default: &str,
+) -> Result<Option<SocketAddr>, ConfigError> {
+    let text = value.unwrap_or(default);
+    if text == "0" {
+        return Ok(None);
+    }
+    // ":8081" is what other operators accept.
+    let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    full.parse().map(Some).map_err(|_| ConfigError::Value {
+        flag,
+        value: text.to_owned(),
+        expected: "use IP:PORT, :PORT, or 0 to switch it off".to_owned(),
+    })
+}
+
+fn duration(flag: &'static str, value: Option<&str>, default_s: u64) -> Result<Duration, ConfigError> {
+    let Some(text) = value else { return Ok(Duration::from_secs(default_s)) };
+    let wrong = |expected: String| ConfigError::Value { flag, value: text.to_owned(), expected };
+    let nanos = upriver_api::duration::parse(text).map_err(|error| wrong(error.to_string()))?;
+    let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos > 0);
+    nanos
+        .map(Duration::from_nanos)
+        .ok_or_else(|| wrong("use a positive duration such as 30s or 1m30s".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args() -> RunArgs {
+        RunArgs { redis_addr: Some("redis:6379".to_owned()), ..RunArgs::default() }
+    }
+
+    #[test]
+    fn a_password_is_part_of_the_url_and_of_no_print() {
+        let mut raw = args();
+        raw.redis_password = Some(Secret("p@ss/1".to_owned()));
+        let config = load(raw).expect("valid");
+        assert_eq!(config.redis_url.reveal(), "redis://:p%40ss%2F1@redis:6379/0");
+        assert!(!format!("{config:?}").contains("p@ss"));
+        assert!(!format!("{config:?}").contains("p%40ss"));
+    }
+
+    #[test]
+    fn a_missing_or_wrong_setting_says_what_to_write() {
+        let message = |raw: RunArgs| load(raw).map(|_| ()).expect_err("refused").to_string();
+        assert!(message(RunArgs::default()).contains("--redis-addr is missing"));
+        let with = |change: fn(&mut RunArgs)| {
+            let mut raw = args();
+            change(&mut raw);
+            message(raw)
+        };
+        assert!(
+            with(|raw| raw.redis_addr = Some("rediss://x".to_owned())).contains("TLS is not supported yet")
+        );
+        assert!(with(|raw| raw.redis_key_prefix = Some("a b".to_owned())).contains("--redis-key-prefix"));
+        assert!(with(|raw| raw.metrics_bind_address = Some("nine".to_owned())).contains("IP:PORT"));
+        assert!(with(|raw| raw.fence_after = Some("5 s".to_owned())).contains("--fence-after"));
+        assert!(with(|raw| raw.git_timeout = Some("0s".to_owned())).contains("positive"));
+    }
+
+    #[test]
+    fn a_flag_beats_the_file_and_unknown_keys_are_refused() {
+        let file = std::env::temp_dir().join(format!("upriver-config-{}.yaml", std::process::id()));
+        std::fs::write(&file, "namespace: from-file\nlog_level: debug\n").expect("writable");
+        let mut raw = args();
+        raw.config = Some(file.clone());
+        raw.namespace = Some("from-flag".to_owned());
+        let config = load(raw.clone()).expect("valid");
+        assert_eq!((config.namespace.as_str(), config.log_level.as_str()), ("from-flag", "debug"));
+        std::fs::write(&file, "nmaespace: typo\n").expect("writable");
+        let message = load(raw).map(|_| ()).expect_err("refused").to_string();
+        assert!(message.contains("nmaespace"), "{message}");
+        std::fs::remove_file(&file).expect("removable");
+    }
+}

@@ -1,0 +1,309 @@
+//! The Git thread of one branch: one job at a time, all of them blocking.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use upriver_engine::branch::{Base, Built, Fetched, Unit};
+use upriver_git_io::{Mirror, ObjectId, Remote};
+use upriver_model::{CommitId, Failure, FailureClass, JournalHeader};
+use upriver_telemetry::metric;
+
+use super::{failure, planner, push_failure};
+use crate::control::plan::BranchSpec;
+use crate::crash::{self, Point};
+
+/// Commits that are searched for evidence.
+const HISTORY: usize = 200;
+
+/// Data of a credentials Secret; `None` is anonymous.
+pub(crate) type SecretData = Option<Arc<BTreeMap<String, Vec<u8>>>>;
+
+/// What the thread can do.
+pub(crate) enum Job {
+    Fetch { secret: SecretData, until: Option<CommitId> },
+    Build { base: Base, units: Arc<Vec<(Unit, JournalHeader)>> },
+    Push { secret: SecretData },
+    ReadRef { secret: SecretData },
+}
+
+impl Job {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Fetch { .. } => "fetch",
+            Self::Build { .. } => "build",
+            Self::Push { .. } => "push",
+            Self::ReadRef { .. } => "read_ref",
+        }
+    }
+}
+
+/// What came out.
+pub(crate) enum Done {
+    Fetched(Result<Box<Fetched>, Failure>),
+    Built(Result<Box<Built>, Failure>),
+    Pushed(Result<(), Failure>),
+    RefRead(Result<Option<CommitId>, Failure>),
+}
+
+struct Order {
+    spec: Arc<BranchSpec>,
+    job: Job,
+    answer: oneshot::Sender<Done>,
+}
+
+/// Handle on the thread; it ends when the handle is dropped and its job is done.
+#[derive(Clone)]
+pub(crate) struct GitThread {
+    orders: SyncSender<Order>,
+}
+
+impl GitThread {
+    /// Starts the thread. `dir` is made, used and removed by it alone.
+    pub(crate) fn start(dir: PathBuf, timeout: Duration) -> std::io::Result<Self> {
+        // One job is in flight at most: the engine asks for the next after the answer.
+        let (orders, inbox) = sync_channel(1);
+        std::thread::Builder::new().name("upriver-git".to_owned()).spawn(move || {
+            let mut worker = Worker { dir, timeout, mirror: None, remote: None, built: None };
+            worker.run(&inbox);
+            let _ = std::fs::remove_dir_all(&worker.dir);
+        })?;
+        Ok(Self { orders })
+    }
+
+    /// Does one job.
+    pub(crate) async fn run(self, spec: Arc<BranchSpec>, job: Job) -> Done {
+        let (answer, result) = oneshot::channel();
+        let name = job.name();
+        if self.orders.try_send(Order { spec, job, answer }).is_err() {
+            return lost(name);
+        }
+        result.await.unwrap_or_else(|_| lost(name))
+    }
+}
+
+/// The thread is gone, which only a panic does.
+fn lost(job: &str) -> Done {
+    let failure =
+        || Failure::new(FailureClass::Internal, format!("the Git thread ended during {job}; see the log"));
+    match job {
+        "fetch" => Done::Fetched(Err(failure())),
+        "build" => Done::Built(Err(failure())),
+        "push" => {
+            Done::Pushed(Err(Failure::new(FailureClass::Uncertain, "the Git thread ended during a push")))
+        }
+        _ => Done::RefRead(Err(failure())),
+    }
+}
+
+struct Worker {
+    dir: PathBuf,
+    timeout: Duration,
+    mirror: Option<Mirror>,
+    remote: Option<(SecretData, Remote)>,
+    built: Option<upriver_git_io::Built>,
+}
+
+impl Worker {
+    fn run(&mut self, inbox: &Receiver<Order>) {
+        while let Ok(Order { spec, job, answer }) = inbox.recv() {
+            let name = job.name();
+            let begun = Instant::now();
+            let done = self.work(&spec, job);
+            metrics::histogram!(metric::GIT_SECONDS, "op" => name).record(begun.elapsed().as_secs_f64());
+            if let Some(failure) = failed(&done) {
+                let class = format!("{:?}", failure.class);
+                metrics::counter!(metric::GIT_FAILURES, "class" => class.clone()).increment(1);
+                tracing::warn!(shard = %spec.key, op = name, class, error = %failure.message, "a Git operation failed");
+            }
+            // Nobody waits any more when the claim was lost.
+            let _ = answer.send(done);
+        }
+    }
+
+    fn work(&mut self, spec: &BranchSpec, job: Job) -> Done {
+        match job {
+            Job::Fetch { secret, until } => {
+                Done::Fetched(self.fetch(spec, secret, until.as_ref()).map(Box::new))
+            }
+            Job::Build { base, units } => Done::Built(self.build(spec, &base, &units).map(Box::new)),
+            Job::Push { secret } => Done::Pushed(self.push(spec, secret)),
+            Job::ReadRef { secret } => Done::RefRead(self.read_ref(spec, secret)),
+        }
+    }
+
+    fn remote(&mut self, spec: &BranchSpec, secret: SecretData) -> Result<Remote, Failure> {
+        if let Some((known, remote)) = &self.remote
+            && *known == secret
+            && remote.url() == &spec.url
+        {
+            return Ok(remote.clone());
+        }
+        let remote = crate::control::remote_for(&spec.url, secret.as_deref(), self.timeout)?;
+        self.remote = Some((secret, remote.clone()));
+        Ok(remote)
+    }
+
+    fn mirror(&mut self) -> Result<&mut Mirror, Failure> {
+        if self.mirror.is_none() {
+            make_dir(&self.dir)?;
+            self.mirror = Some(Mirror::open(&self.dir).map_err(|error| failure(&error))?);
+        }
+        self.mirror.as_mut().ok_or_else(|| Failure::new(FailureClass::Internal, "no mirror"))
+    }
+
+    fn fetch(
+        &mut self,
+        spec: &BranchSpec,
+        secret: SecretData,
+        until: Option<&CommitId>,
+    ) -> Result<Fetched, Failure> {
+        let remote = self.remote(spec, secret)?;
+        let mirror = self.mirror()?;
+        let base = mirror.fetch(&remote, &spec.branch).map_err(|error| failure(&error))?;
+        let tip =
+            base.expected_old().filter(|tip| until.is_none_or(|until| until.as_str() != tip.to_string()));
+        let history = match tip {
+            Some(tip) => {
+                mirror.first_parent_history(&remote, tip, HISTORY).map_err(|error| failure(&error))?
+            }
+            None => Vec::new(),
+        };
+        let history = history
+            .into_iter()
+            .map(|commit| {
+                let header = commit.extra_headers.iter().find(|(name, _)| name == JournalHeader::NAME);
+                (commit_id(commit.id), header.and_then(|(_, value)| JournalHeader::parse(value)))
+            })
+            .take_while(|(id, _)| until != Some(id))
+            .collect();
+        let subtrees = subtrees(mirror, spec, base.parent()).map_err(|error| failure(&error))?;
+        Ok(Fetched { base: engine_base(base), history, subtrees })
+    }
+
+    fn build(
+        &mut self,
+        spec: &BranchSpec,
+        base: &Base,
+        units: &[(Unit, JournalHeader)],
+    ) -> Result<Built, Failure> {
+        let base = git_base(base)?;
+        let mirror = self.mirror()?;
+        let mut builder = mirror.build(base).map_err(|error| failure(&error))?;
+        let results = planner::plan(&mut builder, spec, units).map_err(|error| failure(&error))?;
+        let tip = builder.tip();
+        let built = builder.finish().map_err(|error| failure(&error))?;
+        let new = built.as_ref().map(|built| commit_id(built.new));
+        let subtrees = subtrees(mirror, spec, tip).map_err(|error| failure(&error))?;
+        self.built = built;
+        if new.is_some() {
+            crash::reached(Point::AfterCommit);
+        }
+        Ok(Built { new, results, subtrees })
+    }
+
+    fn push(&mut self, spec: &BranchSpec, secret: SecretData) -> Result<(), Failure> {
+        let remote = self.remote(spec, secret)?;
+        let Some(built) = &self.built else {
+            return Err(Failure::new(FailureClass::Internal, "nothing was built"));
+        };
+        match upriver_git_io::push(&remote, &spec.branch, built.old, built) {
+            Ok(report) => {
+                crash::reached(Point::AfterPush);
+                let count = built.commits.len() as u64;
+                metrics::counter!(metric::COMMITS).increment(count);
+                let commit = report.new.to_string();
+                tracing::info!(shard = %spec.key, branch = %spec.branch, commit, commits = count, "pushed");
+                Ok(())
+            }
+            Err(error) => Err(self.judge(spec, &remote, &error)),
+        }
+    }
+
+    /// `ng` may mean that the ref moved: the ref itself tells, not the remote's words.
+    fn judge(&self, spec: &BranchSpec, remote: &Remote, error: &upriver_git_io::PushError) -> Failure {
+        use upriver_git_io::{PushError, Standing};
+        let failure = push_failure(error);
+        let Some(built) = &self.built else { return failure };
+        match error {
+            PushError::Rejected { .. } => {
+                match remote.read_ref(&spec.branch).map(|found| built.standing(found)) {
+                    Ok(Standing::Moved) => Failure { class: FailureClass::Superseded, ..failure },
+                    Ok(Standing::Landed) => Failure { class: FailureClass::Uncertain, ..failure },
+                    Ok(Standing::Unmoved) | Err(_) => failure,
+                }
+            }
+            // Our own earlier push has landed: reading the ref settles it.
+            PushError::TipMoved { found, .. } if *found == Some(built.new) => {
+                Failure { class: FailureClass::Uncertain, ..failure }
+            }
+            PushError::TipMoved { .. } | PushError::Uncertain { .. } | PushError::NotSent(_) => failure,
+        }
+    }
+
+    fn read_ref(&mut self, spec: &BranchSpec, secret: SecretData) -> Result<Option<CommitId>, Failure> {
+        let remote = self.remote(spec, secret)?;
+        let found = remote.read_ref(&spec.branch).map_err(|error| failure(&error))?;
+        Ok(found.map(commit_id))
+    }
+}
+
+fn failed(done: &Done) -> Option<&Failure> {
+    match done {
+        Done::Fetched(result) => result.as_ref().err(),
+        Done::Built(result) => result.as_ref().err(),
+        Done::Pushed(result) => result.as_ref().err(),
+        Done::RefRead(result) => result.as_ref().err(),
+    }
+}
+
+fn make_dir(dir: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(dir).map_err(|error| {
+        let message = format!("the folder {} cannot be made: {error}; set --data-dir", dir.display());
+        Failure::new(FailureClass::Storage, message)
+    })
+}
+
+fn subtrees(
+    mirror: &Mirror,
+    spec: &BranchSpec,
+    tip: Option<ObjectId>,
+) -> Result<BTreeMap<upriver_model::TargetUid, Option<CommitId>>, upriver_git_io::GitError> {
+    let mut trees = BTreeMap::new();
+    for target in &spec.targets {
+        let tree = match tip {
+            Some(tip) => mirror.subtree_id(tip, target.path.as_str())?,
+            None => None,
+        };
+        trees.insert(target.plan.uid.clone(), tree.map(commit_id));
+    }
+    Ok(trees)
+}
+
+fn commit_id(id: ObjectId) -> CommitId {
+    CommitId::new(id.to_string())
+}
+
+fn engine_base(base: upriver_git_io::Base) -> Base {
+    match base {
+        upriver_git_io::Base::Branch { tip } => Base::Branch(commit_id(tip)),
+        upriver_git_io::Base::New { from } => Base::New(commit_id(from)),
+        upriver_git_io::Base::Unborn => Base::Unborn,
+    }
+}
+
+fn git_base(base: &Base) -> Result<upriver_git_io::Base, Failure> {
+    let parse = |id: &CommitId| {
+        let text = id.as_str();
+        ObjectId::from_hex(text.as_bytes())
+            .map_err(|_| Failure::new(FailureClass::Internal, format!("{text} is not a commit id")))
+    };
+    Ok(match base {
+        Base::Branch(tip) => upriver_git_io::Base::Branch { tip: parse(tip)? },
+        Base::New(from) => upriver_git_io::Base::New { from: parse(from)? },
+        Base::Unborn => upriver_git_io::Base::Unborn,
+    })
+}

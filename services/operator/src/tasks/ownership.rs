@@ -1,0 +1,520 @@
+//! The session of this process and its claims: what it may write, and since which epoch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use upriver_engine::Tick;
+use upriver_engine::lease::{ClaimAct, LeaseRecord, Observer, Session, SessionAct, SessionResult, Sighting};
+use upriver_kube_io::lease::{LeaseError, LeaseView, LeaseWrite, Leases, Role};
+use upriver_model::{BranchKey, Epoch, ReplicaId};
+use upriver_telemetry::metric;
+
+use super::branch::{self, Claimed, Ended, SILENCE_LIMIT_MS, Shared};
+use crate::control::plan::Desired;
+
+/// The loop's own beat.
+const BEAT: Duration = Duration::from_millis(200);
+/// Pause before a new session after a lost one.
+const NEW_SESSION_PAUSE: Duration = Duration::from_millis(500);
+const SESSION_PREFIX: &str = "upriver-session-";
+const CLAIM_PREFIX: &str = "upriver-branch-";
+
+/// What ownership needs.
+pub(crate) struct Ownership {
+    pub(crate) leases: Leases,
+    pub(crate) shared: Shared,
+    pub(crate) pod: String,
+    /// Our replica id, for others to show; empty between two sessions.
+    pub(crate) replica: watch::Sender<String>,
+}
+
+/// Runs session after session until `stop`.
+pub(crate) async fn run(ownership: Ownership, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let mut life = Life::new(&ownership);
+        ownership.replica.send_replace(life.replica.to_string());
+        let lost = life.run(&stop).await;
+        ownership.replica.send_replace(String::new());
+        if lost {
+            tracing::warn!(replica = %life.replica, "the session is lost; every claim is dropped, a new session begins");
+            tokio::time::sleep(NEW_SESSION_PAUSE).await;
+        }
+    }
+}
+
+struct Held {
+    key: BranchKey,
+    epoch: Epoch,
+    record: LeaseRecord,
+    ticked: Arc<AtomicU64>,
+    stop: CancellationToken,
+    drain: CancellationToken,
+}
+
+/// One session from creation to loss or shutdown.
+struct Life<'a> {
+    o: &'a Ownership,
+    replica: ReplicaId,
+    session: Session,
+    observer: Observer,
+    held: BTreeMap<String, Held>,
+    running: FuturesUnordered<BoxFuture<'static, (String, Ended)>>,
+    proofs: mpsc::Receiver<oneshot::Sender<()>>,
+    ask: mpsc::Sender<oneshot::Sender<()>>,
+    waiting: Vec<oneshot::Sender<()>>,
+    desired: watch::Receiver<Arc<Desired>>,
+}
+
+impl<'a> Life<'a> {
+    fn new(o: &'a Ownership) -> Self {
+        let suffix: u32 = rand::random();
+        let pod = if o.pod.is_empty() { "upriver" } else { &o.pod };
+        let replica = ReplicaId::new(format!("{pod}-{suffix:08x}"));
+        let name = format!("{SESSION_PREFIX}{replica}");
+        // One proof per branch at a time.
+        let (ask, proofs) = mpsc::channel(1024);
+        Self {
+            session: Session::new(&name),
+            observer: Observer::new(&name, &o.pod),
+            replica,
+            held: BTreeMap::new(),
+            running: FuturesUnordered::new(),
+            proofs,
+            ask,
+            waiting: Vec::new(),
+            desired: o.shared.desired.clone(),
+            o,
+        }
+    }
+
+    fn now(&self) -> Tick {
+        self.o.shared.clock.now()
+    }
+
+    /// True if the session was lost.
+    async fn run(&mut self, stop: &CancellationToken) -> bool {
+        loop {
+            if stop.is_cancelled() {
+                self.shut_down().await;
+                return false;
+            }
+            while let Ok(answer) = self.proofs.try_recv() {
+                self.waiting.push(answer);
+                self.session.need_proof();
+            }
+            let healthy = self.is_healthy();
+            if let Some(act) = self.session.tick(self.now(), healthy)
+                && self.perform(act).await
+            {
+                self.abandon().await;
+                return true;
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                Some(answer) = self.proofs.recv() => {
+                    self.waiting.push(answer);
+                    self.session.need_proof();
+                }
+                Some((claim, ended)) = self.running.next() => self.branch_ended(claim, ended).await,
+                _ = self.desired.changed() => self.session.need_proof(),
+                () = tokio::time::sleep(BEAT) => {}
+            }
+        }
+    }
+
+    /// Every claim loop has gone round lately; else the session is not renewed and somebody else takes over (F8).
+    fn is_healthy(&self) -> bool {
+        let now = self.now();
+        let silent: Vec<&str> = self
+            .held
+            .iter()
+            .filter(|(_, held)| now.since(Tick(held.ticked.load(Ordering::Acquire))) > SILENCE_LIMIT_MS)
+            .map(|(claim, _)| claim.as_str())
+            .collect();
+        if !silent.is_empty() {
+            tracing::error!(?silent, "a claim loop hangs; the session is not renewed");
+        }
+        silent.is_empty()
+    }
+
+    /// Carries out a session act; true if the session is lost.
+    async fn perform(&mut self, act: SessionAct) -> bool {
+        let name = self.session.identity().to_owned();
+        let begun = Instant::now();
+        let (result, renewed) = match act {
+            SessionAct::Lost => return true,
+            SessionAct::Get => (found(self.o.leases.get(&name).await), false),
+            SessionAct::Create { nonce } => {
+                (written(self.o.leases.write(&self.session_write(None, nonce)).await), true)
+            }
+            SessionAct::Renew { uid, rv, nonce } => {
+                (written(self.o.leases.write(&self.session_write(Some((uid, rv)), nonce)).await), true)
+            }
+        };
+        if renewed {
+            let outcome = outcome(&result);
+            metrics::counter!(metric::RENEWALS, "outcome" => outcome).increment(1);
+            metrics::histogram!(metric::RENEW_SECONDS).record(begun.elapsed().as_secs_f64());
+            tracing::trace!(session = %name, outcome, "renewal");
+        }
+        let success = matches!(result, SessionResult::Written { .. });
+        let lost = self.session.result(self.now(), result) == Some(SessionAct::Lost);
+        if lost {
+            metrics::counter!(metric::SESSIONS_LOST, "reason" => "fenced").increment(1);
+            return true;
+        }
+        if success {
+            // Everybody who asked before this renewal was sent has a proof now.
+            for answer in self.waiting.drain(..) {
+                let _ = answer.send(());
+            }
+            self.look_around().await;
+        }
+        false
+    }
+
+    fn session_write(&self, onto: Option<(String, String)>, nonce: String) -> LeaseWrite {
+        let name = self.session.identity().to_owned();
+        LeaseWrite {
+            holder: Some(name.clone()),
+            name,
+            role: Role::Session,
+            onto,
+            transitions: 0,
+            nonce,
+            pod: self.o.pod.clone(),
+            clean: false,
+            about: format!("replica {}, {} claims", self.replica, self.held.len()),
+        }
+    }
+
+    /// One consistent list, then whatever it allows.
+    async fn look_around(&mut self) {
+        let leases = match self.o.leases.list().await {
+            Ok(leases) => leases,
+            Err(error) => {
+                tracing::warn!(%error, "sessions and claims could not be listed");
+                return;
+            }
+        };
+        let mut sighting = Sighting::default();
+        for lease in &leases {
+            let record = record(lease);
+            match lease.role {
+                Some(Role::Session) => drop(sighting.sessions.insert(record.name.clone(), record)),
+                Some(Role::Claim) => drop(sighting.claims.insert(record.name.clone(), record)),
+                None => {}
+            }
+        }
+        let wanted: BTreeMap<String, BranchKey> = self
+            .desired
+            .borrow_and_update()
+            .branches
+            .keys()
+            .map(|key| (format!("{CLAIM_PREFIX}{key}"), key.clone()))
+            .collect();
+        self.release_unwanted(&wanted);
+        let names: BTreeSet<String> = wanted.keys().cloned().collect();
+        let acts = self.observer.observe(self.now(), self.session.in_a_row(), &names, &sighting);
+        for act in acts {
+            self.act(act, &wanted).await;
+        }
+    }
+
+    fn release_unwanted(&mut self, wanted: &BTreeMap<String, BranchKey>) {
+        for (claim, held) in &self.held {
+            if !wanted.contains_key(claim) {
+                held.drain.cancel();
+            }
+        }
+    }
+
+    async fn act(&mut self, act: ClaimAct, wanted: &BTreeMap<String, BranchKey>) {
+        match act {
+            ClaimAct::Fence(session) => self.fence(&session).await,
+            ClaimAct::CreateFenced { session } => {
+                let write = LeaseWrite {
+                    name: session,
+                    role: Role::Session,
+                    onto: None,
+                    holder: None,
+                    transitions: 0,
+                    nonce: String::new(),
+                    pod: String::new(),
+                    clean: false,
+                    about: "fenced: a claim named this session, and it did not exist".to_owned(),
+                };
+                self.note(self.o.leases.write(&write).await);
+            }
+            ClaimAct::Take { claim, record } => {
+                if let Some(key) = wanted.get(&claim) {
+                    self.take(claim, key.clone(), record, 0).await;
+                }
+            }
+            ClaimAct::Held { claim, epoch, record } => {
+                // Our own write whose answer was lost: nobody else has acted at this epoch.
+                if let (Some(key), false) = (wanted.get(&claim), self.held.contains_key(&claim)) {
+                    self.start(claim, key.clone(), epoch, record, false);
+                }
+            }
+            ClaimAct::Gone { claim } => {
+                if let Some(held) = self.held.get(&claim) {
+                    tracing::warn!(claim, "the claim names somebody else; it is dropped");
+                    held.stop.cancel();
+                }
+            }
+        }
+    }
+
+    fn note(&self, result: Result<LeaseView, LeaseError>) {
+        match result {
+            // A conflict means that the next list shows something else.
+            Ok(_) | Err(LeaseError::Conflict { .. } | LeaseError::Missing { .. }) => {}
+            Err(error) => tracing::warn!(%error, "a Lease was not written"),
+        }
+    }
+
+    async fn fence(&self, session: &LeaseRecord) {
+        tracing::warn!(session = session.name, "the session is silent; it is fenced");
+        let write = LeaseWrite {
+            name: session.name.clone(),
+            role: Role::Session,
+            onto: Some((session.uid.clone(), session.rv.clone())),
+            holder: None,
+            transitions: session.transitions,
+            nonce: String::new(),
+            pod: session.pod.clone(),
+            clean: false,
+            about: format!("fenced by {}", self.replica),
+        };
+        self.note(self.o.leases.write(&write).await);
+    }
+
+    /// Takes a claim at an epoch above what Lease, store and caller know (F17).
+    async fn take(&mut self, claim: String, key: BranchKey, record: Option<LeaseRecord>, above: u64) {
+        if self.held.contains_key(&claim) {
+            return;
+        }
+        let stored = match self.o.shared.store.stored_epoch(&key).await {
+            Ok(stored) => stored,
+            Err(error) => {
+                tracing::warn!(claim, %error, "no claim is taken while the store is away");
+                return;
+            }
+        };
+        let on_lease = record.as_ref().map_or(0, |record| record.transitions);
+        let epoch = Epoch::above(on_lease, stored.max(above));
+        // Never owned before, or given up with nothing in flight: no push of a predecessor can land.
+        let clean = record.as_ref().map_or(stored == 0, |record| record.clean);
+        let write = LeaseWrite {
+            name: claim.clone(),
+            role: Role::Claim,
+            onto: record.map(|record| (record.uid, record.rv)),
+            holder: Some(self.session.identity().to_owned()),
+            transitions: epoch.as_key(),
+            nonce: String::new(),
+            pod: self.o.pod.clone(),
+            clean: false,
+            about: self.about(&key),
+        };
+        match self.o.leases.write(&write).await {
+            Ok(lease) => self.start(claim, key, epoch, self::record(&lease), clean),
+            Err(LeaseError::Conflict { .. }) => tracing::debug!(claim, "somebody else was faster"),
+            Err(error) => tracing::warn!(claim, %error, "the claim was not taken; the next list tells"),
+        }
+    }
+
+    fn about(&self, key: &BranchKey) -> String {
+        let desired = self.desired.borrow();
+        desired
+            .branches
+            .get(key)
+            .map(|spec| format!("{} {}", spec.url.display_redacted(), spec.branch))
+            .unwrap_or_default()
+    }
+
+    fn start(&mut self, claim: String, key: BranchKey, epoch: Epoch, record: LeaseRecord, clean: bool) {
+        tracing::info!(claim, epoch = epoch.as_key(), replica = %self.replica, clean, "claim taken");
+        let held = Held {
+            key: key.clone(),
+            epoch,
+            record,
+            ticked: Arc::new(AtomicU64::new(self.now().0)),
+            stop: CancellationToken::new(),
+            drain: CancellationToken::new(),
+        };
+        let claimed = Claimed {
+            key,
+            epoch,
+            replica: self.replica.clone(),
+            clean,
+            proofs: self.ask.clone(),
+            ticked: held.ticked.clone(),
+            stop: held.stop.clone(),
+            drain: held.drain.clone(),
+        };
+        self.held.insert(claim.clone(), held);
+        metrics::gauge!(metric::BRANCHES_OWNED).increment(1.0);
+        let task = tokio::spawn(branch::run(self.o.shared.clone(), claimed));
+        self.running.push(Box::pin(async move {
+            // A panic of the task is an ended owner, not an ended process; its message is in the log already.
+            let ended = task.await.unwrap_or(Ended::Finished { clean: false });
+            (claim, ended)
+        }));
+    }
+
+    async fn branch_ended(&mut self, claim: String, ended: Ended) {
+        let Some(held) = self.held.remove(&claim) else { return };
+        metrics::gauge!(metric::BRANCHES_OWNED).decrement(1.0);
+        tracing::info!(claim, epoch = held.epoch.as_key(), ?ended, "the owner has ended");
+        self.observer.forget(&claim);
+        match ended {
+            // The Lease may have been restored from a backup: if it still names us, go above the store's epoch.
+            Ended::Fenced { stored } => match self.o.leases.get(&claim).await {
+                Ok(lease) if lease.holder.as_deref() == Some(self.session.identity()) => {
+                    self.take(claim, held.key, Some(record(&lease)), stored).await;
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(claim, %error, "a fenced claim could not be read"),
+            },
+            Ended::Finished { clean } if held.stop.is_cancelled() => drop(clean),
+            Ended::Finished { clean } => self.release(&held, clean).await,
+        }
+    }
+
+    /// Gives a claim up. Once sent, nothing is done under it any more.
+    async fn release(&self, held: &Held, clean: bool) {
+        let write = LeaseWrite {
+            name: held.record.name.clone(),
+            role: Role::Claim,
+            onto: Some((held.record.uid.clone(), held.record.rv.clone())),
+            holder: None,
+            transitions: held.epoch.as_key(),
+            nonce: String::new(),
+            pod: String::new(),
+            clean,
+            about: self.about(&held.key),
+        };
+        self.note(self.o.leases.write(&write).await);
+    }
+
+    /// Hands everything over: branches finish, claims are written free, the session is cleared.
+    async fn shut_down(&mut self) {
+        for held in self.held.values() {
+            held.drain.cancel();
+        }
+        while !self.running.is_empty() {
+            // Proofs are still given: a last push may need one.
+            tokio::select! {
+                Some((claim, ended)) = self.running.next() => self.branch_ended(claim, ended).await,
+                Some(answer) = self.proofs.recv() => {
+                    self.waiting.push(answer);
+                    self.session.need_proof();
+                    let act = self.session.tick(self.now(), true);
+                    if let Some(act) = act && self.prove_only(act).await {
+                        self.abandon().await;
+                        return;
+                    }
+                }
+            }
+        }
+        self.clear_session().await;
+    }
+
+    /// A renewal for a proof at shutdown, without taking anything; true if the session is lost.
+    async fn prove_only(&mut self, act: SessionAct) -> bool {
+        let write = match act {
+            SessionAct::Create { nonce } => self.session_write(None, nonce),
+            SessionAct::Renew { uid, rv, nonce } => self.session_write(Some((uid, rv)), nonce),
+            SessionAct::Get => return false,
+            SessionAct::Lost => return true,
+        };
+        let result = written(self.o.leases.write(&write).await);
+        let success = matches!(result, SessionResult::Written { .. });
+        let lost = self.session.result(self.now(), result) == Some(SessionAct::Lost);
+        if success {
+            for answer in self.waiting.drain(..) {
+                let _ = answer.send(());
+            }
+        }
+        lost
+    }
+
+    async fn clear_session(&self) {
+        let name = self.session.identity();
+        if let Ok(lease) = self.o.leases.get(name).await
+            && lease.holder.as_deref() == Some(name)
+        {
+            self.note(self.o.leases.delete(&lease).await.map(|()| lease));
+        }
+    }
+
+    /// The session is lost: whatever runs under it ends now and releases nothing.
+    async fn abandon(&mut self) {
+        self.waiting.clear();
+        self.proofs.close();
+        for held in self.held.values() {
+            held.stop.cancel();
+        }
+        while let Some((claim, _)) = self.running.next().await {
+            self.held.remove(&claim);
+            metrics::gauge!(metric::BRANCHES_OWNED).decrement(1.0);
+        }
+    }
+}
+
+fn record(lease: &LeaseView) -> LeaseRecord {
+    LeaseRecord {
+        name: lease.name.clone(),
+        uid: lease.uid.clone(),
+        rv: lease.rv.clone(),
+        holder: lease.holder.clone(),
+        transitions: lease.transitions,
+        nonce: lease.nonce.clone(),
+        pod: lease.pod.clone(),
+        clean: lease.clean,
+    }
+}
+
+fn written(result: Result<LeaseView, LeaseError>) -> SessionResult {
+    match result {
+        Ok(lease) => SessionResult::Written { uid: lease.uid, rv: lease.rv },
+        Err(error) => failed(error),
+    }
+}
+
+fn found(result: Result<LeaseView, LeaseError>) -> SessionResult {
+    match result {
+        Ok(lease) => {
+            SessionResult::Found { holder: lease.holder, nonce: lease.nonce, uid: lease.uid, rv: lease.rv }
+        }
+        Err(error) => failed(error),
+    }
+}
+
+fn failed(error: LeaseError) -> SessionResult {
+    match error {
+        LeaseError::Conflict { .. } => SessionResult::Conflict,
+        LeaseError::Missing { .. } => SessionResult::Missing,
+        LeaseError::Forbidden { .. } | LeaseError::Unknown { .. } => {
+            tracing::warn!(%error, "the session's Lease");
+            SessionResult::Unknown
+        }
+    }
+}
+
+fn outcome(result: &SessionResult) -> &'static str {
+    match result {
+        SessionResult::Written { .. } | SessionResult::Found { .. } => "ok",
+        SessionResult::Conflict => "conflict",
+        SessionResult::Missing => "missing",
+        SessionResult::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,220 @@
+//! From units to tree edits: where does each document lie, is the file ours, what does the commit say?
+//!
+//! A file that is not ours is never touched; it is named in the result and the rest goes on.
+
+use std::collections::BTreeMap;
+
+use upriver_content::placement::{PlacementQuery, Sensitivity};
+use upriver_content::{DocumentIdentity, FileVerdict, ForeignReason, equal, judge};
+use upriver_engine::branch::{Unit, UnitKind, UnitResult};
+use upriver_engine::window::Change;
+use upriver_git_io::{Builder, CommitMeta, GitError, Signature};
+use upriver_model::{Author, JournalHeader, TargetUid};
+
+use crate::control::plan::{BranchSpec, TargetSpec};
+
+/// Carries out the units, one commit each at most.
+pub(super) fn plan(
+    builder: &mut Builder<'_>,
+    spec: &BranchSpec,
+    units: &[(Unit, JournalHeader)],
+) -> Result<Vec<UnitResult>, GitError> {
+    let targets: BTreeMap<&TargetUid, &TargetSpec> =
+        spec.targets.iter().map(|target| (&target.plan.uid, target)).collect();
+    let mut results = Vec::with_capacity(units.len());
+    for (unit, header) in units {
+        // A target that was deleted meanwhile leaves its files as they are.
+        let result = match targets.get(&unit.target) {
+            Some(target) => carry_out(builder, target, unit, header)?,
+            None => UnitResult::default(),
+        };
+        results.push(result);
+    }
+    Ok(results)
+}
+
+fn carry_out(
+    builder: &mut Builder<'_>,
+    target: &TargetSpec,
+    unit: &Unit,
+    header: &JournalHeader,
+) -> Result<UnitResult, GitError> {
+    let mut result = UnitResult::default();
+    let mut made = Vec::new();
+    for change in &unit.changes {
+        match apply(builder, target, change)? {
+            Applied::Changed => made.push(change),
+            Applied::Same => {}
+            Applied::Cleared(path) => result.refused.push((path, None)),
+            Applied::Refused(path, reason) => result.refused.push((path, Some(reason))),
+        }
+    }
+    let meta = meta(target, unit, header, &made);
+    result.commit = match unit.kind {
+        UnitKind::Fence => Some(builder.commit_empty(&meta)?),
+        UnitKind::Window | UnitKind::Replay(_) => builder.commit(&meta)?,
+    }
+    .map(|id| upriver_model::CommitId::new(id.to_string()));
+    Ok(result)
+}
+
+enum Applied {
+    Changed,
+    Same,
+    /// Nothing to do, and an earlier refusal of this path is over.
+    Cleared(String),
+    Refused(String, String),
+}
+
+fn apply(builder: &mut Builder<'_>, target: &TargetSpec, change: &Change) -> Result<Applied, GitError> {
+    let query = PlacementQuery {
+        gvr: &change.gvr,
+        kind: &change.kind,
+        key: &change.key,
+        sensitivity: Sensitivity::Plain,
+    };
+    let path = match target.placement.path_for(&target.path, query) {
+        Ok(path) => path.as_str().to_owned(),
+        Err(error) => {
+            return Ok(Applied::Refused(format!("{}:{}", change.gvr, change.key), error.to_string()));
+        }
+    };
+    let identity =
+        DocumentIdentity::new(&change.gvr.group, &change.kind, &change.key.namespace, &change.key.name);
+    let existing = match builder.read(&path) {
+        Ok(existing) => existing,
+        Err(GitError::Path(error)) => return Ok(Applied::Refused(path, error.to_string())),
+        Err(error) => return Err(error),
+    };
+    match &change.payload {
+        Some(payload) => put(builder, path, payload, existing.as_deref(), &identity),
+        None => remove(builder, path, existing.as_deref(), &identity),
+    }
+}
+
+fn put(
+    builder: &mut Builder<'_>,
+    path: String,
+    payload: &str,
+    existing: Option<&[u8]>,
+    identity: &DocumentIdentity,
+) -> Result<Applied, GitError> {
+    let document: serde_json::Value = match serde_json::from_str(payload) {
+        Ok(document) => document,
+        Err(error) => {
+            return Ok(Applied::Refused(path, format!("the journaled document cannot be read: {error}")));
+        }
+    };
+    let text = upriver_content::yaml::to_yaml(&document);
+    let Some(bytes) = existing else {
+        return put_new(builder, path, &text);
+    };
+    if bytes == text.as_bytes() {
+        return Ok(Applied::Cleared(path));
+    }
+    match judge(bytes, identity) {
+        FileVerdict::Ours => {
+            builder.put(&path, text.as_bytes())?;
+            Ok(Applied::Changed)
+        }
+        // Somebody else's spelling of exactly this object: nothing is missing in Git.
+        FileVerdict::Foreign(ForeignReason::NotCanonical { .. }) if same(bytes, &document) => {
+            Ok(Applied::Cleared(path))
+        }
+        FileVerdict::Foreign(reason) => Ok(Applied::Refused(path, reason.to_string())),
+    }
+}
+
+fn put_new(builder: &mut Builder<'_>, path: String, text: &str) -> Result<Applied, GitError> {
+    match builder.put(&path, text.as_bytes()) {
+        Ok(_) => Ok(Applied::Changed),
+        // A file lies where a folder is needed, or the other way round.
+        Err(GitError::Path(error)) => Ok(Applied::Refused(path, error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+fn same(bytes: &[u8], document: &serde_json::Value) -> bool {
+    std::str::from_utf8(bytes)
+        .ok()
+        .and_then(|text| upriver_content::yaml::read_document(text).ok())
+        .is_some_and(|found| equal(&found, document))
+}
+
+fn remove(
+    builder: &mut Builder<'_>,
+    path: String,
+    existing: Option<&[u8]>,
+    identity: &DocumentIdentity,
+) -> Result<Applied, GitError> {
+    let Some(bytes) = existing else { return Ok(Applied::Cleared(path)) };
+    match judge(bytes, identity) {
+        FileVerdict::Ours => {
+            builder.remove(&path)?;
+            Ok(Applied::Changed)
+        }
+        FileVerdict::Foreign(reason) => {
+            Ok(Applied::Refused(path, format!("the object is gone, but {reason}")))
+        }
+    }
+}
+
+fn meta(target: &TargetSpec, unit: &Unit, header: &JournalHeader, made: &[&Change]) -> CommitMeta {
+    let seconds = u64::try_from(unit.time_ms / 1000).unwrap_or(0);
+    let committer =
+        Signature { name: target.committer_name.clone(), email: target.committer_email.clone(), seconds };
+    let author = match &unit.author {
+        Author::NotAttempted => committer.clone(),
+        Author::Unresolved => Signature {
+            name: "unknown (attribution unresolved)".to_owned(),
+            email: "attribution-unresolved@upriver.invalid".to_owned(),
+            seconds,
+        },
+        Author::Resolved { username } => Signature {
+            name: username.chars().filter(|c| !c.is_control() && !"<>".contains(*c)).collect(),
+            email: derived_email(username),
+            seconds,
+        },
+    };
+    CommitMeta {
+        message: message(target, unit, made, &author.name),
+        author,
+        committer,
+        extra_headers: vec![(JournalHeader::NAME.to_owned(), header.to_string())],
+    }
+}
+
+/// An address for a username: itself if it is one, else what of it an address may hold.
+fn derived_email(username: &str) -> String {
+    let is_address =
+        username.split_once('@').is_some_and(|(name, host)| !name.is_empty() && host.contains('.'));
+    if is_address && !username.chars().any(|c| c.is_control() || c.is_whitespace() || "<>".contains(c)) {
+        return username.to_owned();
+    }
+    let kept: String = username
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(*c))
+        .collect();
+    format!("{}@noreply.cluster.local", if kept.is_empty() { "unknown-user" } else { &kept })
+}
+
+fn message(target: &TargetSpec, unit: &Unit, made: &[&Change], author: &str) -> String {
+    match (&unit.kind, made) {
+        (UnitKind::Fence, _) => {
+            "empty commit: ends pushes of an earlier owner that may still be in flight".to_owned()
+        }
+        (UnitKind::Replay(replayed), _) => format!(
+            "reconciled {} {} (last resourceVersion: {})",
+            made.len(),
+            replayed.scope.gvr.resource,
+            replayed.list_rv
+        ),
+        (UnitKind::Window, [only]) => {
+            let gvr = &only.gvr;
+            let operation = only.operation.as_str();
+            format!("[{operation}] {}/{}/{}", gvr.api_version(), gvr.resource, only.key.name)
+        }
+        (UnitKind::Window, _) => format!("{author} on {}: {} resource(s)", target.name, made.len()),
+    }
+}

@@ -1,0 +1,101 @@
+//! Complete lists: as the beginning of a watch, or in pages beside one. A partial list is never a snapshot.
+
+use std::collections::BTreeMap;
+
+use kube::Client;
+use upriver_content::ObjectMeta;
+use upriver_engine::branch::{Member, Snapshot};
+use upriver_kube_io::watch::{Begin, Item, Watch, WatchError, WatchSpec, list_page};
+use upriver_model::{ObjectKey, ResourceVersion, TargetScope};
+use upriver_store::Opening;
+
+use super::subscribed::Subscribed;
+use super::wall_ms;
+
+/// Objects per page: some megabytes at most.
+const PAGE: u32 = 500;
+
+/// A list and the watch that goes on after it.
+pub(super) struct Started {
+    pub(super) snapshot: Snapshot,
+    pub(super) watch: Watch,
+}
+
+/// Opens a watch with a complete list: streamed where the server can, paged where it cannot.
+pub(super) async fn start(
+    client: &Client,
+    spec: &WatchSpec,
+    opening: &Opening,
+    subscribed: &mut Subscribed,
+) -> Result<Started, WatchError> {
+    match Watch::open(client, spec, &Begin::Initial).await {
+        Ok(watch) => streamed(watch, opening, subscribed).await,
+        Err(WatchError::NoStreamingList { message }) => {
+            tracing::info!(gvr = %spec.gvr, message, "no streaming list here; listing in pages");
+            let snapshot = paged(client, spec, opening, &[], subscribed).await?;
+            let watch = Watch::open(client, spec, &Begin::After(snapshot.list_rv.clone())).await?;
+            Ok(Started { snapshot, watch })
+        }
+        Err(other) => Err(other),
+    }
+}
+
+async fn streamed(
+    mut watch: Watch,
+    opening: &Opening,
+    subscribed: &mut Subscribed,
+) -> Result<Started, WatchError> {
+    let mut members: BTreeMap<ObjectKey, Member> = BTreeMap::new();
+    loop {
+        match watch.next().await? {
+            Item::Added(object) | Item::Modified(object) => match subscribed.member(&object, &[]) {
+                Some(member) => {
+                    members.insert(member.key.clone(), member);
+                }
+                None => forget(&mut members, &object),
+            },
+            Item::Deleted(object) => forget(&mut members, &object),
+            Item::Bookmark { rv, initial_end: true } => {
+                let snapshot = finish(opening, Vec::new(), rv, members.into_values().collect());
+                return Ok(Started { snapshot, watch });
+            }
+            Item::Bookmark { initial_end: false, .. } => {}
+        }
+    }
+}
+
+/// Deleted, or turned into something that is not mirrored, while the list was on its way.
+fn forget(members: &mut BTreeMap<ObjectKey, Member>, object: &str) {
+    if let Ok(meta) = ObjectMeta::peek(object) {
+        members.remove(&ObjectKey::new(&meta.namespace, &meta.name));
+    }
+}
+
+/// A list in pages of one version, for some scopes or, with none named, for all.
+pub(super) async fn paged(
+    client: &Client,
+    spec: &WatchSpec,
+    opening: &Opening,
+    scopes: &[TargetScope],
+    subscribed: &mut Subscribed,
+) -> Result<Snapshot, WatchError> {
+    let mut members = Vec::new();
+    let mut next = None;
+    loop {
+        let page = list_page(client, spec, PAGE, next.as_deref()).await?;
+        members.extend(page.items.iter().filter_map(|object| subscribed.member(object, scopes)));
+        next = page.next;
+        if next.is_none() {
+            return Ok(finish(opening, scopes.to_vec(), page.rv, members));
+        }
+    }
+}
+
+fn finish(
+    opening: &Opening,
+    scopes: Vec<TargetScope>,
+    list_rv: ResourceVersion,
+    members: Vec<Member>,
+) -> Snapshot {
+    Snapshot { opening: opening.clone(), scopes, list_rv, time_ms: wall_ms(), members }
+}

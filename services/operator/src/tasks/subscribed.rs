@@ -1,0 +1,282 @@
+//! Which subscriptions want an event, and is there anything new in it?
+//!
+//! In: raw objects. Out: events or members, or the reason why not. The no-op cache is per branch and is emptied whenever a
+//! stream is opened (F12).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use upriver_content::policy::{Selection, noise};
+use upriver_content::sanitize::{SanitizeRules, TypeHint, sanitize_item};
+use upriver_content::{ObjectMeta, SanitizeError};
+use upriver_engine::branch::{Member, Subscription, WatchedEvent};
+use upriver_model::{Author, Gvr, ObjectKey, Operation, ResourceVersion, TargetScope, TargetUid};
+use upriver_telemetry::metric;
+
+/// Hashes kept to drop updates that change nothing; beyond it the cache starts over, which only costs comparisons.
+const NOOP_CACHE: usize = 200_000;
+
+/// Secrets that were seen and left out, by target. Names of Secrets are not secret, their content never gets here.
+#[derive(Clone, Default)]
+pub(crate) struct SkippedSecrets {
+    seen: Arc<Mutex<BTreeMap<TargetUid, BTreeSet<ObjectKey>>>>,
+}
+
+impl SkippedSecrets {
+    fn add(&self, target: &TargetUid, key: &ObjectKey) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.entry(target.clone()).or_default().insert(key.clone());
+    }
+
+    fn remove(&self, target: &TargetUid, key: &ObjectKey) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = seen.get_mut(target) {
+            keys.remove(key);
+        }
+    }
+
+    pub(crate) fn counts(&self) -> BTreeMap<TargetUid, usize> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().map(|(target, keys)| (target.clone(), keys.len())).collect()
+    }
+}
+
+/// What one watch matches.
+pub(crate) struct Subscribed {
+    gvr: Gvr,
+    api_version: String,
+    kind: String,
+    subscriptions: Vec<Subscription>,
+    names: BTreeMap<TargetUid, (String, String)>,
+    rules: SanitizeRules,
+    seen: HashMap<Box<str>, u64>,
+    skipped: SkippedSecrets,
+}
+
+impl Subscribed {
+    pub(crate) fn new(
+        gvr: Gvr,
+        subscriptions: Vec<Subscription>,
+        names: BTreeMap<TargetUid, (String, String)>,
+        skipped: SkippedSecrets,
+    ) -> Self {
+        let kind =
+            subscriptions.first().map(|subscription| subscription.kind.to_string()).unwrap_or_default();
+        Self {
+            api_version: gvr.api_version(),
+            gvr,
+            kind,
+            subscriptions,
+            names,
+            rules: SanitizeRules::default(),
+            seen: HashMap::new(),
+            skipped,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// A stream was opened, maybe with other subscriptions.
+    pub(crate) fn reopen(
+        &mut self,
+        subscriptions: Vec<Subscription>,
+        names: BTreeMap<TargetUid, (String, String)>,
+    ) {
+        self.subscriptions = subscriptions;
+        self.names = names;
+        self.seen.clear();
+    }
+
+    fn count(&self, outcome: &'static str) {
+        metrics::counter!(
+            metric::WATCH_EVENTS,
+            "group" => self.gvr.group.to_string(),
+            "resource" => self.gvr.resource.to_string(),
+            "outcome" => outcome
+        )
+        .increment(1);
+    }
+
+    /// One live event. `None` if nobody wants it or nothing is new; the version it carries counts all the same.
+    pub(crate) fn event(
+        &mut self,
+        object: &str,
+        said: Operation,
+        observed_at_ms: i64,
+    ) -> (Option<ResourceVersion>, Option<WatchedEvent>) {
+        let meta = match ObjectMeta::peek(object) {
+            Ok(meta) => meta,
+            Err(error) => {
+                tracing::error!(gvr = %self.gvr, %error, "an event cannot be read and is left out");
+                self.count("unreadable");
+                return (None, None);
+            }
+        };
+        let rv = ResourceVersion::new(&meta.resource_version);
+        let event = self.wanted_event(&meta, object, said, observed_at_ms, &rv);
+        (Some(rv), event)
+    }
+
+    fn wanted_event(
+        &mut self,
+        meta: &ObjectMeta<'_>,
+        object: &str,
+        said: Operation,
+        observed_at_ms: i64,
+        rv: &ResourceVersion,
+    ) -> Option<WatchedEvent> {
+        // A deletion that waits for finalizers is the deletion; what comes later changes nothing any more.
+        let operation = if meta.deleting { Operation::Delete } else { said };
+        let key = ObjectKey::new(&meta.namespace, &meta.name);
+        let scopes: Vec<TargetScope> = self
+            .subscriptions
+            .iter()
+            .filter(|wanted| {
+                wanted.scope.scope.covers(&key.namespace) && wanted.operations.contains(&operation)
+            })
+            .map(|wanted| wanted.scope.clone())
+            .collect();
+        if scopes.is_empty() {
+            self.count("unmatched");
+            return None;
+        }
+        if self.left_out(meta, &key, operation, &scopes) {
+            return None;
+        }
+        let payload = match operation {
+            Operation::Delete => {
+                self.seen.remove(&*meta.uid);
+                None
+            }
+            Operation::Create | Operation::Update => Some(self.new_content(meta, object, said)?),
+        };
+        self.count("forwarded");
+        Some(WatchedEvent {
+            scopes,
+            key,
+            kind: meta_kind(meta, &self.kind),
+            uid: (&*meta.uid).into(),
+            rv: rv.clone(),
+            operation,
+            payload,
+            author: Author::NotAttempted,
+            observed_at_ms,
+        })
+    }
+
+    /// Noise and Secrets.
+    fn left_out(
+        &self,
+        meta: &ObjectMeta<'_>,
+        key: &ObjectKey,
+        operation: Operation,
+        scopes: &[TargetScope],
+    ) -> bool {
+        if noise(&self.gvr, meta, Selection::Named).is_some() {
+            self.count("noise");
+            return true;
+        }
+        if !self.gvr.is_secret() {
+            return false;
+        }
+        self.count("secret");
+        for scope in scopes {
+            if operation == Operation::Delete {
+                self.skipped.remove(&scope.target, key);
+            } else {
+                self.skip_secret(&scope.target, key);
+            }
+        }
+        true
+    }
+
+    fn skip_secret(&self, target: &TargetUid, key: &ObjectKey) {
+        self.skipped.add(target, key);
+        if let Some((namespace, name)) = self.names.get(target) {
+            metrics::counter!(
+                metric::SECRETS_SKIPPED,
+                "gittarget_namespace" => namespace.clone(),
+                "gittarget_name" => name.clone()
+            )
+            .increment(1);
+        }
+    }
+
+    /// The sanitised object as JSON, if it differs from what was seen last. A create is never dropped.
+    fn new_content(&mut self, meta: &ObjectMeta<'_>, object: &str, said: Operation) -> Option<Box<str>> {
+        let payload = match self.sanitise(object) {
+            Ok(payload) => payload,
+            Err(error) => {
+                tracing::error!(gvr = %self.gvr, namespace = %meta.namespace, name = %meta.name, %error,
+                    "an object cannot be sanitised and is left out");
+                self.count("unreadable");
+                return None;
+            }
+        };
+        let known = self.remember(&meta.uid, &payload);
+        if known && said == Operation::Update {
+            self.count("noop");
+            return None;
+        }
+        Some(payload)
+    }
+
+    fn sanitise(&self, object: &str) -> Result<Box<str>, SanitizeError> {
+        let hint = TypeHint { api_version: &self.api_version, kind: &self.kind };
+        let sanitised = sanitize_item(object, hint, &self.rules)?;
+        Ok(sanitised.document.to_string().into())
+    }
+
+    /// True if this content was the last one seen.
+    fn remember(&mut self, uid: &str, payload: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        payload.hash(&mut hasher);
+        let hash = hasher.finish();
+        if self.seen.len() >= NOOP_CACHE {
+            self.seen.clear();
+        }
+        self.seen.insert(uid.into(), hash) == Some(hash)
+    }
+
+    /// One object of a list for some scopes; `None` if none of them wants it, or if it is being deleted.
+    pub(crate) fn member(&mut self, object: &str, scopes: &[TargetScope]) -> Option<Member> {
+        let meta = ObjectMeta::peek(object).ok()?;
+        let key = ObjectKey::new(&meta.namespace, &meta.name);
+        let wanted: Vec<TargetScope> = self
+            .subscriptions
+            .iter()
+            .map(|subscription| &subscription.scope)
+            .filter(|scope| scopes.is_empty() || scopes.contains(scope))
+            .filter(|scope| scope.scope.covers(&key.namespace))
+            .cloned()
+            .collect();
+        if wanted.is_empty() || meta.deleting || self.left_out(&meta, &key, Operation::Update, &wanted) {
+            return None;
+        }
+        let payload = match self.sanitise(object) {
+            Ok(payload) => {
+                self.remember(&meta.uid, &payload);
+                Some(payload)
+            }
+            // Its identity is protected: it exists, so its document is not swept.
+            Err(error) => {
+                tracing::error!(gvr = %self.gvr, object = %key, %error, "an object cannot be sanitised");
+                None
+            }
+        };
+        Some(Member {
+            key,
+            kind: meta_kind(&meta, &self.kind),
+            uid: (&*meta.uid).into(),
+            rv: ResourceVersion::new(&meta.resource_version),
+            payload,
+        })
+    }
+}
+
+fn meta_kind(meta: &ObjectMeta<'_>, fallback: &str) -> Box<str> {
+    if meta.kind.is_empty() { fallback.into() } else { (&*meta.kind).into() }
+}

@@ -1,0 +1,515 @@
+//! One watch of one branch: opens its stream, lists or resumes, forwards frames, survives every way a watch can end.
+//!
+//! The cursor that a frame carries is the version of the last event read before it, so that a resume repeats nothing that
+//! is durable and skips nothing that is not. While a frame is unacknowledged the next one gathers; when that is full, the
+//! watch is not read any further and the API server feels it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use upriver_engine::Dice;
+use upriver_engine::branch::{Event, Start, Subscription, WatchFrame, WatchHealth, WatchedEvent};
+use upriver_kube_io::watch::{Begin, Item, Watch, WatchError, WatchSpec, list_page};
+use upriver_model::{Operation, ResourceVersion, TargetScope, TargetUid};
+use upriver_store::Opening;
+use upriver_telemetry::metric;
+
+use super::snapshots;
+use super::subscribed::{SkippedSecrets, Subscribed};
+use super::wall_ms;
+
+/// A heartbeat with a sequence number finds gaps on idle branches (F24).
+const PROGRESS: Duration = Duration::from_secs(10);
+/// Events and bytes that gather behind an unacknowledged frame.
+const FRAME_EVENTS: usize = 256;
+const FRAME_BYTES: usize = 2 << 20;
+/// Pause before a frame that met a full journal is sent again.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
+/// Bookmarks come about once a minute; three missing ones mean a dead connection.
+const IDLE_LIMIT: Duration = Duration::from_secs(190);
+
+/// Names of targets, for metrics.
+pub(crate) type Names = BTreeMap<TargetUid, (String, String)>;
+
+/// What the branch tells its watch.
+#[derive(Debug)]
+pub(crate) enum ToWatch {
+    Begin(Opening, Start),
+    Continue(Opening),
+    Update(Opening, Vec<Subscription>, Names),
+    Backfill(Opening, Vec<TargetScope>),
+    Ack(u64, u64),
+    Hold(u64, u64),
+}
+
+/// Handle that ends the watch when dropped.
+pub(crate) struct WatchHandle {
+    pub(crate) to: mpsc::Sender<ToWatch>,
+    stop: CancellationToken,
+}
+
+impl Drop for WatchHandle {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// What a watch needs from its branch.
+pub(crate) struct WatchContext {
+    pub(crate) client: Client,
+    pub(crate) life: u32,
+    pub(crate) events: mpsc::Sender<(u32, Event)>,
+    pub(crate) names: Names,
+    pub(crate) skipped: SkippedSecrets,
+    pub(crate) tracker: tokio_util::task::TaskTracker,
+}
+
+/// Starts a watch; it reports an opening first.
+pub(crate) fn start(
+    context: WatchContext,
+    opening: Opening,
+    subscriptions: Vec<Subscription>,
+) -> WatchHandle {
+    let tracker = context.tracker.clone();
+    // Acks of one frame at a time, and rare updates: 64 are never reached by a task that lives.
+    let (to, inbox) = mpsc::channel(64);
+    let stop = CancellationToken::new();
+    let key = opening.watch.clone();
+    let subscribed =
+        Subscribed::new(key.gvr.clone(), subscriptions, context.names.clone(), context.skipped.clone());
+    let spec = WatchSpec {
+        gvr: key.gvr,
+        kind: subscribed.kind().to_owned(),
+        scope: key.scope,
+        idle_limit: IDLE_LIMIT,
+        server_timeout: Duration::from_secs(290),
+    };
+    let task = Task {
+        context,
+        spec: Arc::new(spec),
+        opening,
+        subscribed,
+        inbox,
+        sender: FrameSender::default(),
+        dice: Dice::new(rand::random()),
+        failures: 0,
+        stop: stop.clone(),
+    };
+    let ended = stop.clone();
+    tracker.spawn(async move {
+        tokio::select! {
+            () = ended.cancelled() => {}
+            () = task.run() => {}
+        }
+    });
+    WatchHandle { to, stop }
+}
+
+/// Frames of one stream: what gathers, what is in flight.
+#[derive(Default)]
+struct FrameSender {
+    seq: u64,
+    gathering: Vec<WatchedEvent>,
+    gathered_bytes: usize,
+    cursor: Option<ResourceVersion>,
+    in_flight: Option<WatchFrame>,
+    again_at: Option<Instant>,
+    last_sent: Option<Instant>,
+}
+
+impl FrameSender {
+    fn is_full(&self) -> bool {
+        self.gathering.len() >= FRAME_EVENTS || self.gathered_bytes >= FRAME_BYTES
+    }
+
+    fn take(&mut self, rv: Option<ResourceVersion>, event: Option<WatchedEvent>) {
+        if let Some(rv) = rv {
+            self.cursor = Some(rv);
+        }
+        if let Some(event) = event {
+            self.gathered_bytes += event.payload.as_ref().map_or(0, |payload| payload.len()) + 256;
+            self.gathering.push(event);
+        }
+    }
+
+    fn progress_at(&self) -> Instant {
+        self.last_sent.map_or_else(Instant::now, |sent| sent + PROGRESS)
+    }
+
+    /// The next frame, if one may and should be sent now.
+    fn next(&mut self, opening: &Opening) -> Option<WatchFrame> {
+        if self.in_flight.is_some() {
+            let again = self.again_at.is_some_and(|at| Instant::now() >= at);
+            return if again {
+                self.again_at = None;
+                self.in_flight.clone()
+            } else {
+                None
+            };
+        }
+        if self.gathering.is_empty() && Instant::now() < self.progress_at() {
+            return None;
+        }
+        self.seq += 1;
+        self.gathered_bytes = 0;
+        self.last_sent = Some(Instant::now());
+        let frame = WatchFrame {
+            opening: opening.clone(),
+            seq: self.seq,
+            cursor: self.cursor.clone(),
+            events: std::mem::take(&mut self.gathering),
+        };
+        self.in_flight = Some(frame.clone());
+        Some(frame)
+    }
+
+    fn acked(&mut self, seq: u64) {
+        if self.in_flight.as_ref().is_some_and(|frame| frame.seq == seq) {
+            self.in_flight = None;
+            self.again_at = None;
+        }
+    }
+
+    fn held(&mut self, seq: u64) {
+        if self.in_flight.as_ref().is_some_and(|frame| frame.seq == seq) {
+            self.again_at = Some(Instant::now() + FULL_PAUSE);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.gathering.is_empty() && self.in_flight.is_none()
+    }
+}
+
+struct Task {
+    context: WatchContext,
+    spec: Arc<WatchSpec>,
+    opening: Opening,
+    subscribed: Subscribed,
+    inbox: mpsc::Receiver<ToWatch>,
+    sender: FrameSender,
+    dice: Dice,
+    failures: u32,
+    stop: CancellationToken,
+}
+
+/// The branch is gone, or says so.
+struct Ended;
+
+impl Task {
+    async fn report(&self, event: Event) -> Result<(), Ended> {
+        self.context.events.send((self.context.life, event)).await.map_err(|_| Ended)
+    }
+
+    async fn run(mut self) {
+        // Whatever ends it, the branch starts another one when it still wants it.
+        let Err(Ended) = self.live().await;
+    }
+
+    async fn live(&mut self) -> Result<std::convert::Infallible, Ended> {
+        self.report(Event::Opening(self.opening.clone())).await?;
+        let mut next = self.begin().await?;
+        loop {
+            let opened = match &next {
+                Start::Replay => self.replay().await?,
+                Start::Resume(rv) => self.resume(rv.clone()).await?,
+            };
+            if let Some(watch) = opened {
+                self.follow(watch).await?;
+            }
+            // A replay that failed begins again; a watch goes on after what it has read.
+            if let Some(cursor) = &self.sender.cursor {
+                next = Start::Resume(cursor.clone());
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<Start, Ended> {
+        loop {
+            match self.inbox.recv().await.ok_or(Ended)? {
+                ToWatch::Begin(opening, start) if opening == self.opening => {
+                    if let Start::Resume(rv) = &start {
+                        self.sender.cursor = Some(rv.clone());
+                    }
+                    return Ok(start);
+                }
+                ToWatch::Begin(..)
+                | ToWatch::Continue(_)
+                | ToWatch::Update(..)
+                | ToWatch::Backfill(..)
+                | ToWatch::Ack(..)
+                | ToWatch::Hold(..) => {}
+            }
+        }
+    }
+
+    async fn replay(&mut self) -> Result<Option<Watch>, Ended> {
+        metrics::counter!(metric::WATCH_STARTS, "mode" => "replay").increment(1);
+        self.report(Event::Health(self.opening.watch.clone(), WatchHealth::Replaying)).await?;
+        match snapshots::start(&self.context.client, &self.spec, &self.opening, &mut self.subscribed).await {
+            Ok(started) => {
+                self.failures = 0;
+                self.sender.cursor = Some(started.snapshot.list_rv.clone());
+                self.report(Event::Snapshot(Box::new(started.snapshot))).await?;
+                self.report(Event::Health(self.opening.watch.clone(), WatchHealth::Live)).await?;
+                Ok(Some(started.watch))
+            }
+            Err(WatchError::Expired { message }) => {
+                tracing::debug!(watch = %self.opening.watch, message, "a list expired; listing again");
+                Ok(None)
+            }
+            Err(error) => self.troubled(&error).await.map(|()| None),
+        }
+    }
+
+    async fn resume(&mut self, cursor: ResourceVersion) -> Result<Option<Watch>, Ended> {
+        metrics::counter!(metric::WATCH_STARTS, "mode" => "resume").increment(1);
+        match self.source_version().await {
+            // A source that was set back answers a watch from the future with silence (F18).
+            Ok(current) if went_back(&cursor, &current) => return self.expired(true).await,
+            Ok(_) => {}
+            Err(error) => return self.troubled(&error).await.map(|()| None),
+        }
+        match Watch::open(&self.context.client, &self.spec, &Begin::After(cursor)).await {
+            Ok(watch) => {
+                self.failures = 0;
+                self.report(Event::Health(self.opening.watch.clone(), WatchHealth::Live)).await?;
+                Ok(Some(watch))
+            }
+            Err(WatchError::Expired { .. }) => self.expired(false).await,
+            Err(error) => self.troubled(&error).await.map(|()| None),
+        }
+    }
+
+    async fn source_version(&self) -> Result<ResourceVersion, WatchError> {
+        list_page(&self.context.client, &self.spec, 1, None).await.map(|page| page.rv)
+    }
+
+    /// The cursor is of no use: everything gathered is covered by the replay that follows in a new stream.
+    async fn expired<T>(&self, rewound: bool) -> Result<T, Ended> {
+        metrics::counter!(metric::WATCH_ENDS, "reason" => "expired").increment(1);
+        tracing::info!(watch = %self.opening.watch, rewound, "the cursor has expired; replaying");
+        self.report(Event::Expired { opening: self.opening.clone(), rewound }).await?;
+        // The branch ends this task and starts the next stream.
+        self.stop.cancelled().await;
+        Err(Ended)
+    }
+
+    /// Waits before another try, and goes on serving acknowledgements meanwhile.
+    async fn troubled(&mut self, error: &WatchError) -> Result<(), Ended> {
+        self.failures += 1;
+        let (reason, pause) = match error {
+            WatchError::Forbidden { .. } => ("WatchNotPermitted", 60_000),
+            WatchError::NotServed { .. } => ("WatchError", 10_000),
+            WatchError::Closed
+            | WatchError::Expired { .. }
+            | WatchError::NoStreamingList { .. }
+            | WatchError::Silent { .. }
+            | WatchError::Failed { .. } => ("WatchError", 500 << self.failures.min(6)),
+        };
+        let pause = self.dice.between(pause / 2, pause.min(60_000));
+        tracing::warn!(watch = %self.opening.watch, %error, retry_ms = pause, "a watch cannot run");
+        let health = WatchHealth::Blocked { reason, message: error.to_string() };
+        self.report(Event::Health(self.opening.watch.clone(), health)).await?;
+        let until = Instant::now() + Duration::from_millis(pause);
+        loop {
+            tokio::select! {
+                message = self.inbox.recv() => self.handle(message.ok_or(Ended)?).await?,
+                () = sleep_until(until) => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads a watch until it ends; comes back to have it opened again.
+    async fn follow(&mut self, mut watch: Watch) -> Result<(), Ended> {
+        loop {
+            if let Some(frame) = self.sender.next(&self.opening) {
+                self.report(Event::Frame(frame)).await?;
+            }
+            let wake = self.sender.again_at.unwrap_or_else(|| self.sender.progress_at());
+            let waits = self.sender.in_flight.is_some() && self.sender.again_at.is_none();
+            let full = self.sender.is_full();
+            tokio::select! {
+                message = self.inbox.recv() => self.handle(message.ok_or(Ended)?).await?,
+                item = watch.next(), if !full => match item {
+                    Ok(item) => self.item(item),
+                    Err(error) => return self.ended(error).await,
+                },
+                () = sleep_until(wake), if !waits => {}
+            }
+        }
+    }
+
+    fn item(&mut self, item: Item) {
+        let (rv, event) = match item {
+            Item::Added(object) => self.subscribed.event(&object, Operation::Create, wall_ms()),
+            Item::Modified(object) => self.subscribed.event(&object, Operation::Update, wall_ms()),
+            Item::Deleted(object) => self.subscribed.event(&object, Operation::Delete, wall_ms()),
+            Item::Bookmark { rv, .. } => (Some(rv), None),
+        };
+        self.sender.take(rv, event);
+    }
+
+    async fn ended(&mut self, error: WatchError) -> Result<(), Ended> {
+        let reason = match &error {
+            WatchError::Closed => "closed",
+            WatchError::Expired { .. } => return self.expired(false).await,
+            WatchError::Forbidden { .. } => "forbidden",
+            WatchError::NotServed { .. } => "not_served",
+            WatchError::Silent { .. } => "silent",
+            WatchError::NoStreamingList { .. } | WatchError::Failed { .. } => "failed",
+        };
+        metrics::counter!(metric::WATCH_ENDS, "reason" => reason).increment(1);
+        if reason == "closed" {
+            // The server's own timeout: go on at once, a little spread out.
+            let pause = Duration::from_millis(self.dice.between(0, 300));
+            tokio::time::sleep(pause).await;
+            return Ok(());
+        }
+        self.troubled(&error).await
+    }
+
+    async fn handle(&mut self, message: ToWatch) -> Result<(), Ended> {
+        match message {
+            ToWatch::Ack(stream, seq) if stream == self.opening.stream => self.sender.acked(seq),
+            ToWatch::Hold(stream, seq) if stream == self.opening.stream => self.sender.held(seq),
+            ToWatch::Ack(..) | ToWatch::Hold(..) | ToWatch::Begin(..) | ToWatch::Continue(_) => {}
+            ToWatch::Backfill(opening, scopes) => self.backfill(opening, scopes),
+            ToWatch::Update(opening, subscriptions, names) => {
+                self.update(opening, subscriptions, names).await?
+            }
+        }
+        Ok(())
+    }
+
+    /// Other subscriptions: what was matched so far goes out in the old stream, then the new one is opened.
+    async fn update(
+        &mut self,
+        opening: Opening,
+        subscriptions: Vec<Subscription>,
+        names: Names,
+    ) -> Result<(), Ended> {
+        while !self.sender.is_idle() {
+            if let Some(frame) = self.sender.next(&self.opening) {
+                self.report(Event::Frame(frame)).await?;
+            }
+            let wake = self.sender.again_at.unwrap_or_else(|| Instant::now() + FULL_PAUSE);
+            tokio::select! {
+                message = self.inbox.recv() => match message.ok_or(Ended)? {
+                    ToWatch::Ack(stream, seq) if stream == self.opening.stream => self.sender.acked(seq),
+                    ToWatch::Hold(stream, seq) if stream == self.opening.stream => self.sender.held(seq),
+                    ToWatch::Update(opening, subscriptions, names) => {
+                        return Box::pin(self.update(opening, subscriptions, names)).await;
+                    }
+                    ToWatch::Backfill(opening, scopes) => self.backfill(opening, scopes),
+                    ToWatch::Ack(..) | ToWatch::Hold(..) | ToWatch::Begin(..) | ToWatch::Continue(_) => {}
+                },
+                () = sleep_until(wake) => {}
+            }
+        }
+        self.opening = opening;
+        self.context.names = names.clone();
+        self.subscribed.reopen(subscriptions, names);
+        self.sender = FrameSender { cursor: self.sender.cursor.clone(), ..FrameSender::default() };
+        self.report(Event::Opening(self.opening.clone())).await?;
+        self.wait_for_continue().await
+    }
+
+    async fn wait_for_continue(&mut self) -> Result<(), Ended> {
+        loop {
+            match self.inbox.recv().await.ok_or(Ended)? {
+                ToWatch::Continue(opening) if opening == self.opening => return Ok(()),
+                ToWatch::Update(opening, subscriptions, names) => {
+                    return Box::pin(self.update(opening, subscriptions, names)).await;
+                }
+                ToWatch::Backfill(opening, scopes) => self.backfill(opening, scopes),
+                ToWatch::Continue(_) | ToWatch::Begin(..) | ToWatch::Ack(..) | ToWatch::Hold(..) => {}
+            }
+        }
+    }
+
+    /// Lists for some scopes while the stream goes on.
+    fn backfill(&self, opening: Opening, scopes: Vec<TargetScope>) {
+        metrics::counter!(metric::WATCH_STARTS, "mode" => "backfill").increment(1);
+        let mut by_place: BTreeMap<upriver_model::Scope, Vec<TargetScope>> = BTreeMap::new();
+        for scope in scopes {
+            by_place.entry(scope.scope.clone()).or_default().push(scope);
+        }
+        for (place, scopes) in by_place {
+            let spec = WatchSpec { scope: place, ..(*self.spec).clone() };
+            let subscriptions = scopes.iter().map(|scope| wanted(scope, &self.spec, &opening)).collect();
+            let subscribed = Subscribed::new(
+                self.spec.gvr.clone(),
+                subscriptions,
+                self.context.names.clone(),
+                self.context.skipped.clone(),
+            );
+            let (client, life, events) =
+                (self.context.client.clone(), self.context.life, self.context.events.clone());
+            let list = Backfill { client, life, events, spec, opening: opening.clone(), scopes, subscribed };
+            let stop = self.stop.clone();
+            // Ends with its watch: the branch asks again after a restart.
+            self.context.tracker.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = list.run() => {}
+                }
+            });
+        }
+    }
+}
+
+fn wanted(scope: &TargetScope, spec: &WatchSpec, opening: &Opening) -> Subscription {
+    Subscription {
+        scope: scope.clone(),
+        kind: spec.kind.as_str().into(),
+        watch: opening.watch.clone(),
+        operations: Vec::new(),
+        spec_hash: "".into(),
+    }
+}
+
+fn went_back(cursor: &ResourceVersion, current: &ResourceVersion) -> bool {
+    match (cursor.number(), current.number()) {
+        (Some(cursor), Some(current)) => current < cursor,
+        (None, _) | (_, None) => false,
+    }
+}
+
+struct Backfill {
+    client: Client,
+    life: u32,
+    events: mpsc::Sender<(u32, Event)>,
+    spec: WatchSpec,
+    opening: Opening,
+    scopes: Vec<TargetScope>,
+    subscribed: Subscribed,
+}
+
+impl Backfill {
+    async fn run(mut self) {
+        let mut pause = Duration::from_millis(500);
+        loop {
+            let list =
+                snapshots::paged(&self.client, &self.spec, &self.opening, &self.scopes, &mut self.subscribed)
+                    .await;
+            match list {
+                Ok(snapshot) => {
+                    // A closed channel means that the branch is gone.
+                    let _ = self.events.send((self.life, Event::Snapshot(Box::new(snapshot)))).await;
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(watch = %self.opening.watch, %error, "a list failed; listing again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(30));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Start and stop: settings, clients, checks, tasks, signals.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Config as KubeConfig, ResourceExt};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use upriver_kube_io::client::Clients;
+use upriver_kube_io::lease::Leases;
+use upriver_model::FleetId;
+use upriver_redis_io::{RedisOptions, RedisStore};
+use upriver_store::{Store, StoreError};
+use upriver_telemetry::metric;
+
+use crate::config::{self, Action, Cli, Config};
+use crate::control::plan::Desired;
+use crate::control::{self, Control};
+use crate::http::{self, Health};
+use crate::tasks::branch::Shared;
+use crate::tasks::ownership::{self, Ownership};
+use crate::tasks::{Clock, housekeeper};
+
+/// Why the process cannot run.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Config(#[from] config::ConfigError),
+    #[error(transparent)]
+    Log(#[from] upriver_telemetry::LogError),
+    #[error("the Kubernetes configuration cannot be used: {0}; pass --kubeconfig or run inside a cluster")]
+    Kube(String),
+    #[error("namespace {namespace} cannot be read: {reason}; create it, and allow this account to get it")]
+    Namespace { namespace: String, reason: String },
+    #[error("{0}")]
+    Store(StoreError),
+    #[error(transparent)]
+    Listen(#[from] http::ListenError),
+    #[error("the process cannot be set up: {0}")]
+    System(String),
+}
+
+/// The whole program. Bad flags end with 2 (by the parser), everything else that stops the start with 1.
+#[must_use]
+pub fn main(cli: Cli) -> ExitCode {
+    let Action::Run(args) = cli.command;
+    match start(*args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("upriver: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(args: config::RunArgs) -> Result<(), StartError> {
+    let config = config::load(args)?;
+    upriver_telemetry::init_logs(&config.log_level, config.log_encoding)?;
+    // A second provider in the process would make TLS set-up ambiguous; an installed one is fine.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| StartError::System(error.to_string()))?;
+    runtime.block_on(run(config))
+}
+
+async fn run(config: Config) -> Result<(), StartError> {
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = config.namespace, "upriver starts");
+    let stop = stop_on_signals()?;
+    let metrics = upriver_telemetry::init_metrics().map_err(|error| StartError::System(error.to_string()))?;
+    metrics::gauge!(metric::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    let clients =
+        Clients::new(kube_config(&config).await?).map_err(|error| StartError::Kube(error.to_string()))?;
+    let store = store(&config)?;
+    let checked = tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        checked = check_store(&*store) => checked,
+    };
+    checked?;
+    let fleet = fleet(&clients, &config.namespace).await?;
+
+    let (desired_tx, desired) = watch::channel(Arc::new(Desired::default()));
+    let (replica_tx, replica) = watch::channel(String::new());
+    let (elected_tx, elected) = watch::channel(false);
+    let (planned_tx, planned) = watch::channel(false);
+    let owned = Arc::new(Mutex::new(BTreeMap::new()));
+    let wake = Arc::new(Notify::new());
+
+    let health = Health { planned, replica };
+    let metrics = config.metrics_address.map(|address| (address, metrics));
+    let servers = http::serve(health, config.health_address, metrics, stop.clone()).await?;
+
+    let shared = Shared {
+        client: clients.api.clone(),
+        store,
+        clock: Clock::new(),
+        fleet,
+        data_dir: config.data_dir.clone(),
+        git_timeout: config.git_timeout,
+        fence_after: config.fence_after,
+        drift_poll: config.drift_poll_interval,
+        owned: owned.clone(),
+        wake: wake.clone(),
+        desired,
+    };
+    let ownership = Ownership {
+        leases: Leases::new(clients.lease.clone(), &config.namespace),
+        shared,
+        pod: config.pod_name.clone(),
+        replica: replica_tx,
+    };
+    let control = Control {
+        client: clients.api.clone(),
+        git_timeout: config.git_timeout,
+        owned,
+        wake,
+        housekeeper: elected,
+        desired: desired_tx,
+        ready: planned_tx,
+    };
+    let holder = format!(
+        "{}-{:08x}",
+        if config.pod_name.is_empty() { "upriver" } else { &config.pod_name },
+        rand::random::<u32>()
+    );
+    let tasks = TaskTracker::new();
+    // The control part ends last: it shows what the data part did at the end.
+    let control_stop = CancellationToken::new();
+    let controlled = tasks.spawn(control::run(control, control_stop.clone()));
+    tasks.spawn(housekeeper::run(clients.config, config.namespace.clone(), holder, elected_tx, stop.clone()));
+    tasks.spawn(servers);
+    let owning = tokio::spawn(ownership::run(ownership, stop.clone()));
+    tasks.close();
+
+    let ended = tokio::select! {
+        ended = owning => ended,
+        ended = controlled => ended,
+    };
+    stop.cancel();
+    control_stop.cancel();
+    tasks.wait().await;
+    tracing::info!("upriver has stopped");
+    ended.map_err(|error| StartError::System(format!("a task ended: {error}")))
+}
+
+/// SIGTERM and SIGINT ask for an orderly end; a second one ends the process at once.
+fn stop_on_signals() -> Result<CancellationToken, StartError> {
+    let stop = CancellationToken::new();
+    let failed = |error: std::io::Error| StartError::System(error.to_string());
+    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut int = signal(SignalKind::interrupt()).map_err(failed)?;
+    let token = stop.clone();
+    tokio::spawn(async move {
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            if asked {
+                std::process::exit(1);
+            }
+            asked = true;
+            tracing::info!("asked to stop; handing everything over");
+            token.cancel();
+        }
+    });
+    Ok(stop)
+}
+
+async fn kube_config(config: &Config) -> Result<KubeConfig, StartError> {
+    let failed = |error: String| StartError::Kube(error);
+    match &config.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).map_err(|error| failed(error.to_string()))?;
+            KubeConfig::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| failed(error.to_string()))
+        }
+        None => KubeConfig::incluster().map_err(|error| failed(error.to_string())),
+    }
+}
+
+fn store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+    let mut options = RedisOptions::new(config.redis_url.reveal());
+    options.prefix.clone_from(&config.redis_key_prefix);
+    options.allow_unknown_policy = config.redis_allow_unknown_policy;
+    Ok(Arc::new(RedisStore::new(&options).map_err(StartError::Store)?))
+}
+
+/// A Redis that is away is waited for; one that would lose the journal is refused.
+async fn check_store(store: &dyn Store) -> Result<(), StartError> {
+    let mut pause = std::time::Duration::from_millis(500);
+    loop {
+        match store.check().await {
+            Ok(()) => return Ok(()),
+            Err(StoreError::Unavailable { reason }) => {
+                tracing::warn!(reason, "waiting for Redis");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(std::time::Duration::from_secs(10));
+            }
+            Err(other) => return Err(StartError::Store(other)),
+        }
+    }
+}
+
+/// The uid of our namespace names this installation in commits, for ever.
+async fn fleet(clients: &Clients, namespace: &str) -> Result<FleetId, StartError> {
+    let api: Api<Namespace> = Api::all(clients.api.clone());
+    let found = api.get(namespace).await.map_err(|error| StartError::Namespace {
+        namespace: namespace.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let uid = found.uid().unwrap_or_default();
+    Ok(FleetId::new(uid))
+}
