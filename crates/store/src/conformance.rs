@@ -232,7 +232,8 @@ pub async fn an_attempt_is_settled_once(store: &dyn Store) {
         refused: vec![("path.yaml".to_owned(), Some("not ours".to_owned()))],
     };
     next.settle(settle(Outcome::Pushed)).await.expect("settled");
-    next.settle(settle(Outcome::Fenced)).await.expect("a repeat changes nothing");
+    let nothing_freed = Settle { freed_bytes: 0, ..settle(Outcome::Fenced) };
+    next.settle(nothing_freed).await.expect("a repeat changes nothing");
     assert_eq!(next.intend(id, intend).await, Ok(false));
     let loaded = next.load().await.expect("readable");
     assert_eq!(loaded.attempts, vec![]);

@@ -8,6 +8,7 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod embedded;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,6 +18,10 @@ use upriver_model::{
     Attempt, AttemptId, BranchKey, CommitId, EntryId, Epoch, IdSet, Incarnation, Intend, ObjectKey, Outcome,
     ReplicaId, ResourceVersion, Seen, Settled, StoredEntry, TargetScope, TargetUid, WatchKey,
 };
+
+pub use embedded::EmbeddedStore;
+#[cfg(feature = "testing")]
+pub use embedded::{InspectedAttempt, Inspection, StoreSnapshot};
 
 /// A boxed reply, so that the traits can be used as objects.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;

@@ -1,17 +1,20 @@
 //! Real servers for tests and the demo: which are running, where, and are they gone afterwards?
 //!
 //! In: nothing but a machine with Go (first run only) and redis-server. Out: a kube-apiserver with etcd
-//! ([`ControlPlane`]), a Redis ([`RedisServer`]), child processes in general ([`process`]), waits with a deadline
+//! ([`ControlPlane`]), a Redis ([`RedisServer`]), the operator itself ([`Operator`]), all of it together with a Git server
+//! and the standard objects ([`Stack`]), child processes in general ([`process`]), waits with a deadline
 //! ([`wait`]). All of it listens on loopback, all of it ends with its owner, even one that is killed. What is
 //! deliberately absent: doubles of any of these servers, Docker, a kubelet and a controller manager (Deployments get no
 //! pods, namespaces get no default objects and stay Terminating when deleted: use fresh names).
 
 pub mod control_plane;
 pub mod git_server;
+pub mod operator;
 pub mod ports;
 pub mod process;
 pub mod redis;
 pub mod servers;
+pub mod stack;
 pub mod wait;
 mod workdir;
 
@@ -20,7 +23,9 @@ use std::process::ExitStatus;
 
 pub use self::redis::{RedisOptions, RedisServer};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, User};
+pub use operator::{Operator, OperatorOptions};
 pub use process::{ChildProcess, ProcessSpec, Signal};
+pub use stack::{Mirror, MirrorSpec, Stack, StackOptions};
 pub use wait::{eventually, holds_for, try_eventually};
 
 /// A real server could not be had.

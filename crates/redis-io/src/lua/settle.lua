@@ -10,7 +10,8 @@ redis.call('HSET', meta, 'floor', ARGV[6], 'done', ARGV[8])
 if ARGV[9] ~= '' then redis.call('HSET', meta, 'tip', ARGV[9]) end
 if ARGV[12] ~= '' then redis.call('HSET', meta, 'subtrees', ARGV[12]) end
 if ARGV[7] ~= '' then redis.call('XTRIM', KEYS[4], 'MINID', ARGV[7]) end
-if tonumber(redis.call('HINCRBY', meta, 'bytes', -tonumber(ARGV[10]))) < 0 then redis.call('HSET', meta, 'bytes', '0') end
+local bytes = math.max(tonumber(redis.call('HGET', meta, 'bytes') or '0') - tonumber(ARGV[10]), 0)
+redis.call('HSET', meta, 'bytes', string.format('%.0f', bytes))
 for i = 13, #ARGV, 2 do
   if ARGV[i + 1] == '' then redis.call('HDEL', KEYS[5], ARGV[i])
   else redis.call('HSET', KEYS[5], ARGV[i], ARGV[i + 1]) end

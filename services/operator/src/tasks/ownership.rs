@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use upriver_engine::Tick;
 use upriver_engine::lease::{ClaimAct, LeaseRecord, Observer, Session, SessionAct, SessionResult, Sighting};
@@ -65,7 +63,7 @@ struct Life<'a> {
     session: Session,
     observer: Observer,
     held: BTreeMap<String, Held>,
-    running: FuturesUnordered<BoxFuture<'static, (String, Ended)>>,
+    running: JoinSet<(String, Ended)>,
     proofs: mpsc::Receiver<oneshot::Sender<()>>,
     ask: mpsc::Sender<oneshot::Sender<()>>,
     waiting: Vec<oneshot::Sender<()>>,
@@ -85,7 +83,7 @@ impl<'a> Life<'a> {
             observer: Observer::new(&name, &o.pod),
             replica,
             held: BTreeMap::new(),
-            running: FuturesUnordered::new(),
+            running: JoinSet::new(),
             proofs,
             ask,
             waiting: Vec::new(),
@@ -122,7 +120,7 @@ impl<'a> Life<'a> {
                     self.waiting.push(answer);
                     self.session.need_proof();
                 }
-                Some((claim, ended)) = self.running.next() => self.branch_ended(claim, ended).await,
+                Some(ended) = self.running.join_next() => self.task_ended(ended).await,
                 _ = self.desired.changed() => self.session.need_proof(),
                 () = tokio::time::sleep(BEAT) => {}
             }
@@ -362,12 +360,20 @@ impl<'a> Life<'a> {
         };
         self.held.insert(claim.clone(), held);
         metrics::gauge!(metric::BRANCHES_OWNED).increment(1.0);
-        let task = tokio::spawn(branch::run(self.o.shared.clone(), claimed));
-        self.running.push(Box::pin(async move {
-            // A panic of the task is an ended owner, not an ended process; its message is in the log already.
-            let ended = task.await.unwrap_or(Ended::Finished { clean: false });
+        let shared = self.o.shared.clone();
+        self.running.spawn(async move {
+            // A panic of the owner is an ended owner, not an ended process; its message is in the log already.
+            let ended =
+                tokio::spawn(branch::run(shared, claimed)).await.unwrap_or(Ended::Finished { clean: false });
             (claim, ended)
-        }));
+        });
+    }
+
+    async fn task_ended(&mut self, ended: Result<(String, Ended), tokio::task::JoinError>) {
+        match ended {
+            Ok((claim, ended)) => self.branch_ended(claim, ended).await,
+            Err(error) => tracing::error!(%error, "an owner's task was lost"),
+        }
     }
 
     async fn branch_ended(&mut self, claim: String, ended: Ended) {
@@ -384,7 +390,8 @@ impl<'a> Life<'a> {
                 Ok(_) => {}
                 Err(error) => tracing::warn!(claim, %error, "a fenced claim could not be read"),
             },
-            Ended::Finished { clean } if held.stop.is_cancelled() => drop(clean),
+            // The claim is somebody else's already.
+            Ended::Finished { .. } if held.stop.is_cancelled() => {}
             Ended::Finished { clean } => self.release(&held, clean).await,
         }
     }
@@ -413,7 +420,7 @@ impl<'a> Life<'a> {
         while !self.running.is_empty() {
             // Proofs are still given: a last push may need one.
             tokio::select! {
-                Some((claim, ended)) = self.running.next() => self.branch_ended(claim, ended).await,
+                Some(ended) = self.running.join_next() => self.task_ended(ended).await,
                 Some(answer) = self.proofs.recv() => {
                     self.waiting.push(answer);
                     self.session.need_proof();
@@ -463,10 +470,9 @@ impl<'a> Life<'a> {
         for held in self.held.values() {
             held.stop.cancel();
         }
-        while let Some((claim, _)) = self.running.next().await {
-            self.held.remove(&claim);
-            metrics::gauge!(metric::BRANCHES_OWNED).decrement(1.0);
-        }
+        while self.running.join_next().await.is_some() {}
+        self.held.clear();
+        metrics::gauge!(metric::BRANCHES_OWNED).set(0.0);
     }
 }
 

@@ -44,7 +44,6 @@ fn carry_out(
     for change in &unit.changes {
         match apply(builder, target, change)? {
             Applied::Changed => made.push(change),
-            Applied::Same => {}
             Applied::Cleared(path) => result.refused.push((path, None)),
             Applied::Refused(path, reason) => result.refused.push((path, Some(reason))),
         }
@@ -60,7 +59,6 @@ fn carry_out(
 
 enum Applied {
     Changed,
-    Same,
     /// Nothing to do, and an earlier refusal of this path is over.
     Cleared(String),
     Refused(String, String),
@@ -172,7 +170,7 @@ fn meta(target: &TargetSpec, unit: &Unit, header: &JournalHeader, made: &[&Chang
         },
         Author::Resolved { username } => Signature {
             name: username.chars().filter(|c| !c.is_control() && !"<>".contains(*c)).collect(),
-            email: derived_email(username),
+            email: derived_email(&username),
             seconds,
         },
     };

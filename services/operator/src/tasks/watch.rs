@@ -137,14 +137,16 @@ impl FrameSender {
         }
     }
 
-    fn progress_at(&self) -> Instant {
-        self.last_sent.map_or_else(Instant::now, |sent| sent + PROGRESS)
+    /// When a heartbeat is due; the first one is at once, it makes the cursor of a fresh list durable.
+    fn progress_at(&self, now: Instant) -> Instant {
+        self.last_sent.map_or(now, |sent| sent + PROGRESS)
     }
 
     /// The next frame, if one may and should be sent now.
     fn next(&mut self, opening: &Opening) -> Option<WatchFrame> {
+        let now = Instant::now();
         if self.in_flight.is_some() {
-            let again = self.again_at.is_some_and(|at| Instant::now() >= at);
+            let again = self.again_at.is_some_and(|at| now >= at);
             return if again {
                 self.again_at = None;
                 self.in_flight.clone()
@@ -152,12 +154,12 @@ impl FrameSender {
                 None
             };
         }
-        if self.gathering.is_empty() && Instant::now() < self.progress_at() {
+        if self.gathering.is_empty() && now < self.progress_at(now) {
             return None;
         }
         self.seq += 1;
         self.gathered_bytes = 0;
-        self.last_sent = Some(Instant::now());
+        self.last_sent = Some(now);
         let frame = WatchFrame {
             opening: opening.clone(),
             seq: self.seq,
@@ -331,7 +333,8 @@ impl Task {
             if let Some(frame) = self.sender.next(&self.opening) {
                 self.report(Event::Frame(frame)).await?;
             }
-            let wake = self.sender.again_at.unwrap_or_else(|| self.sender.progress_at());
+            let now = Instant::now();
+            let wake = self.sender.again_at.unwrap_or_else(|| self.sender.progress_at(now));
             let waits = self.sender.in_flight.is_some() && self.sender.again_at.is_none();
             let full = self.sender.is_full();
             tokio::select! {
