@@ -40,7 +40,7 @@ use crate::ledger::Ledger;
 use crate::retry::{self, Retry};
 use crate::time::{Dice, Tick};
 use crate::window::{Closed, Windows};
-use replay::PendingReplay;
+use replay::{Clearing, PendingReplay};
 use round::Round;
 use streams::{PendingFrame, Scope, Watch};
 
@@ -97,6 +97,8 @@ pub struct Branch {
     watches: BTreeMap<WatchKey, Watch>,
     pending_frames: VecDeque<PendingFrame>,
     pending_replays: Vec<PendingReplay>,
+    /// Clear commands whose answers are to come, oldest first.
+    clears: VecDeque<(TargetScope, Clearing)>,
     round: Option<Round>,
     open_attempts: Vec<Attempt>,
     /// The tip if it is known, and whether our own last push left it.
@@ -117,6 +119,8 @@ pub struct Branch {
     outcome: Option<Outcome>,
     /// Nothing is adopted before the wanted targets are known: entries of unknown ones would pass.
     configured: bool,
+    /// No watch is started any more.
+    draining: bool,
 }
 
 impl Branch {
@@ -139,6 +143,7 @@ impl Branch {
             watches: BTreeMap::new(),
             pending_frames: VecDeque::new(),
             pending_replays: Vec::new(),
+            clears: VecDeque::new(),
             round: None,
             open_attempts: Vec::new(),
             tip: None,
@@ -156,6 +161,7 @@ impl Branch {
             failure: None,
             outcome: None,
             configured: false,
+            draining: false,
         }
     }
 
@@ -232,18 +238,26 @@ impl Branch {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
         match self.phase {
-            Phase::Down { until } => Some(until),
+            Phase::Down { until } if self.configured => Some(until),
             Phase::FetchFailed { until } => until,
-            Phase::Running => [self.windows.next_deadline(), self.round_deadline(), Some(self.next_poll)]
-                .into_iter()
-                .flatten()
-                .min(),
-            Phase::Proving | Phase::Adopting | Phase::Loading | Phase::Fetching | Phase::Ended => None,
+            Phase::Running => {
+                // While a round is under way nobody looks at the branch: a moment that nothing serves would come for ever.
+                let poll = self.round.is_none().then_some(self.next_poll);
+                let deadlines = [self.windows.next_deadline(), self.round_deadline(), poll];
+                deadlines.into_iter().flatten().min()
+            }
+            Phase::Down { .. }
+            | Phase::Proving
+            | Phase::Adopting
+            | Phase::Loading
+            | Phase::Fetching
+            | Phase::Ended => None,
         }
     }
 
     /// Stops intake; what is durable and open goes into the branch now, the rest waits in the journal.
     fn drain(&mut self) {
+        self.draining = true;
         for watch in std::mem::take(&mut self.watches).into_keys() {
             self.out.push(Command::StopWatch(watch));
         }
@@ -331,6 +345,7 @@ impl Branch {
         self.queue.clear();
         self.pending_frames.clear();
         self.pending_replays.clear();
+        self.clears.clear();
         self.round = None;
         self.open_attempts.clear();
         self.tip = None;

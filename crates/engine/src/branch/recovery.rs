@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use upriver_model::{Attempt, CommitId, EntryId, Failure, IdSet, Outcome, StoredEntry};
+use upriver_model::{Attempt, CommitId, EntryId, Failure, IdSet, Outcome, StoredEntry, TargetScope};
 use upriver_store::{Adopted, Loaded, Settle};
 
+use super::replay::Paid;
+use super::streams::covered;
 use super::{Base, Branch, Command, Fetched, Phase};
 use crate::ledger::Ledger;
 use crate::retry::{self, Retry};
@@ -87,7 +89,7 @@ impl Branch {
         self.lost = false;
         let consumed = self.evidence(fetched);
         let loaded = std::mem::take(&mut self.loaded);
-        let owed = self.owe(&loaded.entries, &consumed);
+        let owed = self.owe(&loaded, &consumed);
         self.tip = Some((fetched.base.clone(), false));
         self.settle_old_attempts(fetched);
         self.phase = Phase::Running;
@@ -122,8 +124,9 @@ impl Branch {
     }
 
     /// Puts loaded entries on the account; answers those that still have to be committed, in order. An entry is passed,
-    /// not applied, when it or a later one of its document is in the remote already.
-    fn owe(&mut self, entries: &[StoredEntry], evidence: &Evidence) -> Vec<StoredEntry> {
+    /// not applied, when it or a later one of its document is in the remote already, alone or with a list that covers it.
+    fn owe(&mut self, loaded: &Loaded, evidence: &Evidence) -> Vec<StoredEntry> {
+        let entries = &loaded.entries;
         let mut latest: BTreeMap<(upriver_model::TargetUid, Document), EntryId> = BTreeMap::new();
         let document = |stored: &StoredEntry| {
             let entry = &stored.entry;
@@ -139,7 +142,8 @@ impl Branch {
                 continue;
             }
             let superseded = latest.get(&document(stored)).is_some_and(|id| *id >= stored.id);
-            if evidence.holds(stored.id) || superseded || !self.plans.contains_key(&stored.entry.target) {
+            let unwanted = !self.plans.contains_key(&stored.entry.target);
+            if evidence.holds(stored.id) || superseded || unwanted || is_listed(loaded, stored) {
                 self.ledger.pass(stored.id, &stored.entry.target);
             } else {
                 owed.push(stored.clone());
@@ -202,6 +206,16 @@ impl Branch {
         self.suspicious.as_ref() == Some(base)
             || open.into_iter().any(|intend| intend.base.as_ref() == base.expected_old())
     }
+}
+
+/// True if a list that settled the entry's scope holds it, or what came after it (F3d).
+fn is_listed(loaded: &Loaded, stored: &StoredEntry) -> bool {
+    let entry = &stored.entry;
+    let (target, gvr, scope) = (entry.target.clone(), entry.gvr.clone(), entry.scope.clone());
+    let record = loaded.settled.get(&TargetScope { target, gvr, scope }.as_key());
+    record
+        .and_then(|record| Paid::parse(&record.spec_hash).list_rv)
+        .is_some_and(|list| covered(stored, &list))
 }
 
 /// What the remote holds of this journal.

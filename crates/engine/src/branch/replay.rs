@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use upriver_model::{Author, IdSet, ObjectKey, Operation, Seen, TargetScope, TargetUid, WatchKey};
+use upriver_model::{
+    Author, IdSet, ObjectKey, Operation, ResourceVersion, Seen, TargetScope, TargetUid, WatchKey,
+};
 use upriver_store::{Clear, ClearReply};
 
+use super::streams::covered;
 use super::{Branch, Command, Member, Replayed, Snapshot, Unit, UnitKind};
 use crate::time::Tick;
 use crate::window::Change;
@@ -28,6 +31,34 @@ impl PendingReplay {
 
     pub(super) fn watch(&self) -> &WatchKey {
         &self.snapshot.opening.watch
+    }
+}
+
+/// What a Clear command on its way is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clearing {
+    /// The inventory only, or a scope that has left the selection since.
+    Inventory,
+    /// The obligation of this generation.
+    Obligation(u64),
+}
+
+/// What a "settled" record says: the specification that was paid, and the version of the list that paid it. Both stand in
+/// the record's text, so that a successor knows which entries the list covers (F3d).
+pub(super) struct Paid<'a> {
+    pub(super) spec_hash: &'a str,
+    pub(super) list_rv: Option<ResourceVersion>,
+}
+
+impl<'a> Paid<'a> {
+    /// No specification: the inventory is recorded, the files are not in the remote yet.
+    const NOTHING: &'static str = "replaying";
+
+    pub(super) fn parse(text: &'a str) -> Self {
+        match text.rsplit_once('@') {
+            Some((spec_hash, list_rv)) => Self { spec_hash, list_rv: Some(ResourceVersion::new(list_rv)) },
+            None => Self { spec_hash: text, list_rv: None },
+        }
     }
 }
 
@@ -61,10 +92,15 @@ impl Branch {
     /// The store's count is the true one; ours is behind only after a loss.
     pub(super) fn raised(&mut self, scopes: Vec<TargetScope>, generations: Vec<u64>) {
         for (key, generation) in scopes.into_iter().zip(generations) {
-            if let Some(scope) = self.scopes.get_mut(&key) {
-                let behind = generation.saturating_sub(scope.generation);
-                scope.generation += behind;
-                scope.listing = scope.listing.map(|listing| listing + behind);
+            let Some(scope) = self.scopes.get_mut(&key) else { continue };
+            let behind = generation.saturating_sub(scope.generation);
+            scope.generation += behind;
+            scope.listing = scope.listing.map(|listing| listing + behind);
+            for replay in self.pending_replays.iter_mut().filter(|replay| replay.scope == key) {
+                replay.generation += behind;
+            }
+            for replayed in self.replays_mut().filter(|replayed| replayed.scope == key) {
+                replayed.generation += behind;
             }
         }
     }
@@ -98,15 +134,59 @@ impl Branch {
     pub(super) fn inventory(&mut self, key: &TargetScope, seen: BTreeMap<ObjectKey, Seen>) {
         let Some(index) = self.pending_replays.iter().position(|replay| replay.scope == *key) else { return };
         let replay = self.pending_replays.remove(index);
-        let Some(scope) = self.scopes.get(key) else { return };
+        let Some(scope) = self.scopes.get_mut(key) else { return };
+        if scope.listing != Some(replay.generation) || scope.generation != replay.generation {
+            // A newer obligation asks for a newer list.
+            return;
+        }
         let never = self.plans.get(&key.target).is_none_or(|plan| plan.never_prune);
         let spec_hash = scope.subscription.spec_hash.clone();
         let kind = scope.subscription.kind.clone();
         let unit = replay_unit(&replay, &seen, never, &kind, spec_hash);
+        self.record(&replay, seen, &unit);
         // Windows close first, so that commits stay in order (W2.18).
         let closed = self.windows.close_targets(&BTreeSet::from([key.target.clone()]));
         self.enqueue(closed);
         self.queue.push_back(unit);
+    }
+
+    /// What the list holds is in the inventory before its files are in the remote: if we end between the push and its
+    /// settlement, or the settlement is refused, an object that is deleted meanwhile is still known to have a file.
+    fn record(&mut self, replay: &PendingReplay, seen: BTreeMap<ObjectKey, Seen>, unit: &Unit) {
+        let mut inventory = seen;
+        if let UnitKind::Replay(replayed) = &unit.kind {
+            inventory.extend(replayed.inventory.iter().cloned());
+        }
+        let (inventory, list_rv) = (inventory.into_iter().collect(), replay.snapshot.list_rv.clone());
+        self.put_inventory(&replay.scope, list_rv, inventory);
+    }
+
+    /// The source went back in time: what was seen there says nothing about the versions to come.
+    pub(super) fn drop_guards(&mut self, key: &TargetScope, stream: u64) {
+        // Not a number: nothing that is stored counts as newer.
+        self.put_inventory(key, ResourceVersion::new(""), Vec::new());
+        if let Some(scope) = self.scopes.get_mut(key) {
+            scope.list_rv = None;
+            scope.rewound_in = stream;
+        }
+    }
+
+    fn put_inventory(
+        &mut self,
+        key: &TargetScope,
+        list_rv: ResourceVersion,
+        inventory: Vec<(ObjectKey, Seen)>,
+    ) {
+        let Some(scope) = self.scopes.get(key) else { return };
+        self.clears.push_back((key.clone(), Clearing::Inventory));
+        self.out.push(Command::Clear(Box::new(Clear {
+            scope: key.clone(),
+            generation: scope.generation,
+            spec_hash: Paid::NOTHING.to_owned(),
+            opening: None,
+            list_rv,
+            inventory,
+        })));
     }
 
     /// The files of a replay are in the remote: make the scope settled.
@@ -114,22 +194,22 @@ impl Branch {
         self.out.push(Command::Clear(Box::new(Clear {
             scope: replayed.scope.clone(),
             generation: replayed.generation,
-            spec_hash: replayed.spec_hash.to_string(),
+            spec_hash: format!("{}@{}", replayed.spec_hash, replayed.list_rv),
             // Streams of one epoch begin in this process; a list of an earlier stream was refused in `snapshot`.
             opening: None,
             list_rv: replayed.list_rv.clone(),
             inventory: replayed.inventory.clone(),
         })));
-        if let Some(scope) = self.scopes.get_mut(&replayed.scope) {
+        self.clears.push_back((replayed.scope.clone(), Clearing::Obligation(replayed.generation)));
+        if let Some(scope) = self.scopes.get_mut(&replayed.scope)
+            && replayed.opening.stream > scope.rewound_in
+        {
             // What the list covers is passed; what came after it waits for the answer.
-            let (covered, later) = std::mem::take(&mut scope.held).into_iter().partition(|stored| {
-                match (stored.entry.rv.number(), replayed.list_rv.number()) {
-                    (Some(entry), Some(list)) => entry <= list,
-                    (None, _) | (_, None) => false,
-                }
-            });
+            scope.list_rv = Some(replayed.list_rv.clone());
+            let held = std::mem::take(&mut scope.held);
+            let (covered, later): (Vec<_>, Vec<_>) =
+                held.into_iter().partition(|stored| covered(stored, &replayed.list_rv));
             scope.held = later;
-            let covered: Vec<_> = covered;
             for stored in covered {
                 self.ledger.pass(stored.id, &stored.entry.target);
             }
@@ -137,21 +217,28 @@ impl Branch {
     }
 
     pub(super) fn cleared(&mut self, now: Tick, key: &TargetScope, reply: ClearReply) {
+        // The store answers in order.
+        let Some((_, Clearing::Obligation(paid))) = self.clears.pop_front() else { return };
         let Some(scope) = self.scopes.get_mut(key) else { return };
         let watch = scope.subscription.watch.clone();
-        let paid = scope.listing.take();
+        // An answer to an older list says nothing about the one that is under way.
+        if paid != scope.generation {
+            return;
+        }
+        scope.listing = None;
         match reply {
-            ClearReply::Cleared if paid == Some(scope.generation) => {
+            ClearReply::Cleared => {
                 scope.settled = true;
                 for stored in std::mem::take(&mut scope.held) {
                     self.apply(now, stored);
                 }
             }
             ClearReply::Raised(generation) => {
-                scope.generation = scope.generation.max(generation);
+                // No obligation came after this Clear: the store's count is the present one.
+                scope.generation = generation;
                 self.backfill(&watch);
             }
-            ClearReply::Cleared | ClearReply::Stale => self.backfill(&watch),
+            ClearReply::Stale => self.backfill(&watch),
         }
     }
 }

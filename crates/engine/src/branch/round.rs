@@ -1,14 +1,15 @@
 //! Push rounds: reserve → tip T → build on T → proof if T was fetched → intend → push with expected-old = T → settle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use upriver_model::{
-    Attempt, AttemptId, Author, CommitId, Failure, FailureClass, IdSet, Intend, Outcome, TargetUid,
+    Attempt, AttemptId, Author, CommitId, Failure, FailureClass, IdSet, Intend, Outcome, TargetScope,
+    TargetUid,
 };
 use upriver_store::Settle;
 
-use super::{Base, Branch, Built, Command, Fetched, Phase, Unit, UnitKind};
+use super::{Base, Branch, Built, Command, Fetched, Phase, Replayed, Unit, UnitKind};
 use crate::retry::{self, Retry};
 use crate::time::Tick;
 
@@ -433,8 +434,10 @@ impl Branch {
         if let Some(built) = built {
             for result in built.results {
                 for (path, reason) in result.refused {
-                    self.note_refused(&path, reason.as_deref());
-                    refused.push((path, reason));
+                    if reason.is_some() || self.refused.contains_key(&path) {
+                        self.note_refused(&path, reason.as_deref());
+                        refused.push((path, reason));
+                    }
                 }
             }
             self.subtrees = built.subtrees;
@@ -533,6 +536,25 @@ impl Branch {
                 | Stage::Blocked { .. } => None,
             },
         }
+    }
+
+    /// Replays that wait or fly.
+    pub(super) fn replays_mut(&mut self) -> impl Iterator<Item = &mut Replayed> {
+        let flying = self.round.iter_mut().flat_map(|round| &mut round.units);
+        self.queue.iter_mut().chain(flying).filter_map(|unit| match &mut unit.kind {
+            UnitKind::Replay(replayed) => Some(&mut **replayed),
+            UnitKind::Window | UnitKind::Fence => None,
+        })
+    }
+
+    /// Scopes whose present obligation is paid by a replay that waits or flies.
+    pub(super) fn replays_under_way(&mut self) -> BTreeSet<TargetScope> {
+        let wanted: BTreeMap<TargetScope, u64> =
+            self.scopes.iter().map(|(key, scope)| (key.clone(), scope.generation)).collect();
+        self.replays_mut()
+            .filter(|replayed| wanted.get(&replayed.scope) == Some(&replayed.generation))
+            .map(|replayed| replayed.scope.clone())
+            .collect()
     }
 
     /// Number of units that wait or fly, for views and tests.

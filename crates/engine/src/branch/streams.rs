@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use upriver_model::{Entry, StoredEntry, TargetScope, TargetUid, WatchKey};
+use upriver_model::{Entry, ResourceVersion, StoredEntry, TargetScope, TargetUid, WatchKey};
 use upriver_store::{AppendReply, Frame, FrameEntry, Loaded, OpenReply, Opening};
 
+use super::replay::{Clearing, Paid};
 use super::{Branch, Command, Start, Subscription, TargetPlan, WatchFrame, WatchHealth};
 use crate::time::Tick;
 
@@ -21,6 +22,25 @@ pub(super) struct Scope {
     pub(super) listing: Option<u64>,
     /// Live entries of a dirty scope: journaled, but held until the list is in the remote (F3b).
     pub(super) held: Vec<StoredEntry>,
+    /// Version of the last list whose files are in the remote: whatever is not above it is covered (F3d).
+    pub(super) list_rv: Option<ResourceVersion>,
+    /// Stream in which the source was found to have gone back: lists of it and before are of another time (F18).
+    pub(super) rewound_in: u64,
+}
+
+impl Scope {
+    /// True if a list that is in the remote holds this version, or a later one, of everything.
+    pub(super) fn is_covered(&self, stored: &StoredEntry) -> bool {
+        self.list_rv.as_ref().is_some_and(|list| covered(stored, list))
+    }
+}
+
+/// Versions that are not numbers cover nothing.
+pub(super) fn covered(stored: &StoredEntry, list: &ResourceVersion) -> bool {
+    match (stored.entry.rv.number(), list.number()) {
+        (Some(entry), Some(list)) => entry <= list,
+        (None, _) | (_, None) => false,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +148,9 @@ impl Branch {
                 }
             }
             self.pending_replays.retain(|replay| *replay.scope() != key);
+            for (_, clearing) in self.clears.iter_mut().filter(|(scope, _)| *scope == key) {
+                *clearing = Clearing::Inventory;
+            }
             self.out.push(Command::Forget(key));
         }
         // Records of scopes that were deselected while nobody ran: never trust them again (W1.28).
@@ -150,12 +173,24 @@ impl Branch {
         }
         let text = key.as_key();
         let generation = loaded.generations.get(&text).copied().unwrap_or(0);
-        let settled = loaded.settled.get(&text).is_some_and(|record| {
-            record.generation == generation && record.spec_hash == subscription.spec_hash
-        });
+        let paid =
+            loaded.settled.get(&text).map(|record| (record.generation, Paid::parse(&record.spec_hash)));
+        let settled = paid
+            .as_ref()
+            .is_some_and(|(of, paid)| *of == generation && paid.spec_hash == &*subscription.spec_hash);
+        let list_rv = paid.and_then(|(_, paid)| paid.list_rv);
         self.scopes.insert(
             key,
-            Scope { subscription, generation, settled, matched: false, listing: None, held: Vec::new() },
+            Scope {
+                subscription,
+                generation,
+                settled,
+                matched: false,
+                listing: None,
+                held: Vec::new(),
+                list_rv,
+                rewound_in: 0,
+            },
         );
     }
 
@@ -175,6 +210,9 @@ impl Branch {
             loaded.cursors.keys().filter(|text| !wanted.keys().any(|key| key.to_string() == **text));
         let unwanted: Vec<WatchKey> = unwanted.filter_map(|text| parse_watch(text)).collect();
         self.out.extend(unwanted.into_iter().map(|key| Command::DropCursor(key, true)));
+        if self.draining {
+            return;
+        }
         for (key, subscriptions) in wanted {
             let hash = scope_hash(&subscriptions);
             match self.watches.get(&key) {
@@ -229,12 +267,16 @@ impl Branch {
             .collect();
         self.out.push(Command::StopWatch(key.clone()));
         self.watches.remove(key);
-        for scope in self.scopes.values_mut().filter(|scope| scope.subscription.watch == *key) {
-            scope.listing = None;
+        let listed: BTreeSet<TargetScope> = self.replays_under_way();
+        for (name, scope) in self.scopes.iter_mut().filter(|(_, scope)| scope.subscription.watch == *key) {
+            // A list that waits for its push pays all the same; a second one of its generation would come out of order.
+            if !listed.contains(name) {
+                scope.listing = None;
+            }
             scope.matched = false;
         }
         self.pending_replays.retain(|replay| replay.watch() != key);
-        if !subscriptions.is_empty() {
+        if !subscriptions.is_empty() && !self.draining {
             let hash = scope_hash(&subscriptions);
             self.start_watch(key.clone(), subscriptions, hash);
         }
@@ -294,17 +336,19 @@ impl Branch {
         if drop_cursor {
             self.out.push(Command::DropCursor(opening.watch.clone(), false));
         }
-        let settled: Vec<TargetScope> = self
-            .scopes
-            .iter()
-            .filter(|(_, scope)| scope.subscription.watch == opening.watch && scope.settled)
-            .map(|(key, _)| key.clone())
-            .collect();
-        self.mark_dirty(settled);
+        // Dirty ones too: an earlier list of theirs may still wait for its push, and must not pay for this one, which sets
+        // the cursor.
+        let scopes = self.keys_of(&opening.watch);
+        self.mark_dirty(scopes);
         for scope in self.scopes.values_mut().filter(|scope| scope.subscription.watch == opening.watch) {
             scope.listing = Some(scope.generation);
         }
         self.out.push(Command::BeginWatch(opening.clone(), Start::Replay));
+    }
+
+    fn keys_of(&self, watch: &WatchKey) -> Vec<TargetScope> {
+        let here = self.scopes.iter().filter(|(_, scope)| scope.subscription.watch == *watch);
+        here.map(|(key, _)| key.clone()).collect()
     }
 
     fn scopes_of<'a>(&'a self, watch: &'a WatchKey) -> impl Iterator<Item = &'a Scope> {
@@ -402,6 +446,9 @@ impl Branch {
     fn durable(&mut self, now: Tick, stored: StoredEntry, scope: &TargetScope) {
         self.ledger.owe(stored.id, stored.entry.size() as u64);
         match self.scopes.get_mut(scope) {
+            // The stream is behind a list that was taken beside it, maybe with the object deleted and made anew since:
+            // another uid, so the store's guard lets it through.
+            Some(state) if state.is_covered(&stored) => self.ledger.pass(stored.id, &stored.entry.target),
             Some(state) if !state.settled => state.held.push(stored),
             Some(_) => self.apply(now, stored),
             // Deselected while the frame was on its way: configuration is not a deletion, the file stays.
@@ -424,15 +471,12 @@ impl Branch {
         if self.watches.get(&opening.watch).is_none_or(|watch| watch.opening != *opening) {
             return;
         }
-        let scopes: Vec<TargetScope> = self
-            .scopes
-            .iter()
-            .filter(|(_, scope)| scope.subscription.watch == opening.watch)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let scopes = self.keys_of(&opening.watch);
         if rewound {
             // Versions start over: the guard would drop every event to come.
-            self.out.extend(scopes.iter().cloned().map(Command::Forget));
+            for key in &scopes {
+                self.drop_guards(key, opening.stream);
+            }
         }
         self.mark_dirty(scopes);
         self.out.push(Command::DropCursor(opening.watch.clone(), false));

@@ -43,7 +43,10 @@ fn carry_out(
     let mut made = Vec::new();
     for change in &unit.changes {
         match apply(builder, target, change)? {
-            Applied::Changed => made.push(change),
+            Applied::Changed(path) => {
+                made.push(change);
+                result.refused.push((path, None));
+            }
             Applied::Cleared(path) => result.refused.push((path, None)),
             Applied::Refused(path, reason) => result.refused.push((path, Some(reason))),
         }
@@ -57,9 +60,9 @@ fn carry_out(
     Ok(result)
 }
 
+/// Either of the first two ends an earlier refusal of the path.
 enum Applied {
-    Changed,
-    /// Nothing to do, and an earlier refusal of this path is over.
+    Changed(String),
     Cleared(String),
     Refused(String, String),
 }
@@ -113,7 +116,7 @@ fn put(
     match judge(bytes, identity) {
         FileVerdict::Ours => {
             builder.put(&path, text.as_bytes())?;
-            Ok(Applied::Changed)
+            Ok(Applied::Changed(path))
         }
         // Somebody else's spelling of exactly this object: nothing is missing in Git.
         FileVerdict::Foreign(ForeignReason::NotCanonical { .. }) if same(bytes, &document) => {
@@ -125,7 +128,7 @@ fn put(
 
 fn put_new(builder: &mut Builder<'_>, path: String, text: &str) -> Result<Applied, GitError> {
     match builder.put(&path, text.as_bytes()) {
-        Ok(_) => Ok(Applied::Changed),
+        Ok(_) => Ok(Applied::Changed(path)),
         // A file lies where a folder is needed, or the other way round.
         Err(GitError::Path(error)) => Ok(Applied::Refused(path, error.to_string())),
         Err(error) => Err(error),
@@ -149,7 +152,7 @@ fn remove(
     match judge(bytes, identity) {
         FileVerdict::Ours => {
             builder.remove(&path)?;
-            Ok(Applied::Changed)
+            Ok(Applied::Changed(path))
         }
         FileVerdict::Foreign(reason) => {
             Ok(Applied::Refused(path, format!("the object is gone, but {reason}")))

@@ -1,0 +1,10 @@
+//! The whole operator against real servers: kube-apiserver, etcd, Redis, `git http-backend`. One control plane per test.
+
+mod branches;
+mod crashes;
+mod first_light;
+mod foreign_files;
+mod owners;
+mod refusals;
+mod secrets;
+mod support;
