@@ -12,7 +12,8 @@ async fn a_missing_branch_starts_from_the_default_one_and_leaves_it_alone() {
     human_push(&clone, "start");
     let start = stack.repo().head("main");
 
-    let mirror = stack.mirror(MirrorSpec::new("shop").branch("live-shop").types([resources::config_maps()])).await;
+    let mirror =
+        stack.mirror(MirrorSpec::new("shop").branch("live-shop").types([resources::config_maps()])).await;
     Edits::new(stack.client(User::Alice), "shop").create("a", "1").await;
     stack.until_in_git(&mirror, SOON).await;
     assert_eq!(stack.repo().head("main"), start);

@@ -79,7 +79,8 @@ async fn a_status_update_and_a_no_op_apply_make_no_commit() {
     let deployments: Api<Deployment> = Api::namespaced(stack.client(User::Bob), "shop");
     let status = Patch::Merge(json!({"status": {"replicas": 2, "observedGeneration": 1}}));
     deployments.patch_status("web", &PatchParams::default(), &status).await.expect("patched");
-    let annotation = Patch::Merge(json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": "7"}}}));
+    let annotation =
+        Patch::Merge(json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": "7"}}}));
     deployments.patch("web", &PatchParams::default(), &annotation).await.expect("patched");
     // A later edit of another object marks the moment at which the two above have been seen.
     Edits::new(stack.client(User::Alice), "shop").create("marker", "1").await;

@@ -8,7 +8,8 @@ use crate::support::{Edits, SOON, human_clone, human_push, stack};
 async fn a_file_that_is_not_ours_is_never_touched_and_the_rest_goes_on() {
     let stack = stack(1).await;
     let clone = human_clone(&stack);
-    let foreign = "# written by hand\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: taken, namespace: shop}\n";
+    let foreign =
+        "# written by hand\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: taken, namespace: shop}\n";
     std::fs::create_dir_all(clone.join("shop/shop/configmaps")).expect("writable");
     std::fs::write(clone.join("shop/shop/configmaps/taken.yaml"), foreign).expect("writable");
     human_push(&clone, "by hand");

@@ -59,6 +59,7 @@ async fn a_killed_owner_is_replaced_after_its_silence() {
     edits.delete("x").await;
     edits.create("z", "1").await;
     stack.until_in_git(&mirror, SOON).await;
-    let epoch = stack.get("GitTarget", "shop", "mirror").await.expect("readable")["status"]["owner"]["epoch"].clone();
+    let epoch =
+        stack.get("GitTarget", "shop", "mirror").await.expect("readable")["status"]["owner"]["epoch"].clone();
     assert_eq!(epoch, 2, "the claim's epoch rose by one");
 }

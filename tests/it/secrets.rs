@@ -27,7 +27,11 @@ async fn a_secret_is_skipped_with_a_condition_and_a_metric_and_never_written() {
 
     let labels = [("gittarget_namespace", "shop"), ("gittarget_name", "mirror")];
     eventually("the metric", SOON, async || {
-        stack.operator(0).metric_value("upriver_secrets_skipped_total", &labels).await.filter(|count| *count >= 1.0)
+        stack
+            .operator(0)
+            .metric_value("upriver_secrets_skipped_total", &labels)
+            .await
+            .filter(|count| *count >= 1.0)
     })
     .await;
     let encryption = eventually("the condition", SOON, async || {

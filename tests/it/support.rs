@@ -105,7 +105,9 @@ pub fn entries_of_commits(repo: &Repo, branch: &str) -> Vec<(String, BTreeSet<St
 }
 
 fn header_ids(raw: &str) -> BTreeSet<String> {
-    let Some(line) = raw.lines().find(|line| line.starts_with("upriver-journal ")) else { return BTreeSet::new() };
+    let Some(line) = raw.lines().find(|line| line.starts_with("upriver-journal ")) else {
+        return BTreeSet::new();
+    };
     let ids = line.split(' ').find_map(|word| word.strip_prefix("ids=")).unwrap_or_default();
     let set = upriver_model::IdSet::parse(ids).expect("the header's ids are a set");
     set.iter().map(|id| id.to_string()).collect()

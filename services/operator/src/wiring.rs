@@ -13,13 +13,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use upriver_kube_io::client::Clients;
 use upriver_kube_io::lease::Leases;
-use upriver_model::FleetId;
+use upriver_model::{BranchKey, FleetId};
 use upriver_redis_io::{RedisOptions, RedisStore};
 use upriver_store::{Store, StoreError};
 use upriver_telemetry::metric;
 
 use crate::config::{self, Action, Cli, Config};
 use crate::control::plan::Desired;
+use crate::control::snapshot::OwnedBranch;
 use crate::control::{self, Control};
 use crate::http::{self, Health};
 use crate::tasks::branch::Shared;
@@ -78,63 +79,36 @@ async fn run(config: Config) -> Result<(), StartError> {
     let clients =
         Clients::new(kube_config(&config).await?).map_err(|error| StartError::Kube(error.to_string()))?;
     let store = store(&config)?;
-    let checked = tokio::select! {
+    tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        checked = check_store(&*store) => checked,
-    };
-    checked?;
+        checked = check_store(&*store) => checked?,
+    }
     let fleet = fleet(&clients, &config.namespace).await?;
-
-    let (desired_tx, desired) = watch::channel(Arc::new(Desired::default()));
-    let (replica_tx, replica) = watch::channel(String::new());
-    let (elected_tx, elected) = watch::channel(false);
-    let (planned_tx, planned) = watch::channel(false);
-    let owned = Arc::new(Mutex::new(BTreeMap::new()));
-    let wake = Arc::new(Notify::new());
-
-    let health = Health { planned, replica };
+    let links = Links::new();
+    let health = Health { planned: links.planned.subscribe(), replica: links.replica.subscribe() };
     let metrics = config.metrics_address.map(|address| (address, metrics));
     let servers = http::serve(health, config.health_address, metrics, stop.clone()).await?;
 
-    let shared = Shared {
-        client: clients.api.clone(),
-        store,
-        clock: Clock::new(),
-        fleet,
-        data_dir: config.data_dir.clone(),
-        git_timeout: config.git_timeout,
-        fence_after: config.fence_after,
-        drift_poll: config.drift_poll_interval,
-        owned: owned.clone(),
-        wake: wake.clone(),
-        desired,
-    };
+    let tasks = TaskTracker::new();
+    tasks.spawn(servers);
+    tasks.spawn(housekeeper::run(
+        clients.config.clone(),
+        config.namespace.clone(),
+        holder(&config.pod_name),
+        links.elected.clone(),
+        stop.clone(),
+    ));
+    let shared = links.shared(&config, &clients, store, fleet);
     let ownership = Ownership {
         leases: Leases::new(clients.lease.clone(), &config.namespace),
         shared,
         pod: config.pod_name.clone(),
-        replica: replica_tx,
+        replica: links.replica.clone(),
     };
-    let control = Control {
-        client: clients.api.clone(),
-        git_timeout: config.git_timeout,
-        owned,
-        wake,
-        housekeeper: elected,
-        desired: desired_tx,
-        ready: planned_tx,
-    };
-    let holder = format!(
-        "{}-{:08x}",
-        if config.pod_name.is_empty() { "upriver" } else { &config.pod_name },
-        rand::random::<u32>()
-    );
-    let tasks = TaskTracker::new();
+    let control = links.control(&config, &clients);
     // The control part ends last: it shows what the data part did at the end.
     let control_stop = CancellationToken::new();
     let controlled = tasks.spawn(control::run(control, control_stop.clone()));
-    tasks.spawn(housekeeper::run(clients.config, config.namespace.clone(), holder, elected_tx, stop.clone()));
-    tasks.spawn(servers);
     let owning = tokio::spawn(ownership::run(ownership, stop.clone()));
     tasks.close();
 
@@ -147,6 +121,63 @@ async fn run(config: Config) -> Result<(), StartError> {
     tasks.wait().await;
     tracing::info!("upriver has stopped");
     ended.map_err(|error| StartError::System(format!("a task ended: {error}")))
+}
+
+/// Name of a candidate for the housekeeper's office.
+fn holder(pod: &str) -> String {
+    let suffix: u32 = rand::random();
+    format!("{}-{suffix:08x}", if pod.is_empty() { "upriver" } else { pod })
+}
+
+/// What connects the parts.
+struct Links {
+    desired: watch::Sender<Arc<Desired>>,
+    replica: watch::Sender<String>,
+    elected: watch::Sender<bool>,
+    planned: watch::Sender<bool>,
+    owned: Arc<Mutex<BTreeMap<BranchKey, OwnedBranch>>>,
+    wake: Arc<Notify>,
+}
+
+impl Links {
+    fn new() -> Self {
+        Self {
+            desired: watch::Sender::new(Arc::new(Desired::default())),
+            replica: watch::Sender::new(String::new()),
+            elected: watch::Sender::new(false),
+            planned: watch::Sender::new(false),
+            owned: Arc::new(Mutex::new(BTreeMap::new())),
+            wake: Arc::new(Notify::new()),
+        }
+    }
+
+    fn shared(&self, config: &Config, clients: &Clients, store: Arc<dyn Store>, fleet: FleetId) -> Shared {
+        Shared {
+            client: clients.api.clone(),
+            store,
+            clock: Clock::new(),
+            fleet,
+            data_dir: config.data_dir.clone(),
+            git_timeout: config.git_timeout,
+            fence_after: config.fence_after,
+            drift_poll: config.drift_poll_interval,
+            owned: self.owned.clone(),
+            wake: self.wake.clone(),
+            desired: self.desired.subscribe(),
+        }
+    }
+
+    fn control(&self, config: &Config, clients: &Clients) -> Control {
+        Control {
+            client: clients.api.clone(),
+            git_timeout: config.git_timeout,
+            owned: self.owned.clone(),
+            wake: self.wake.clone(),
+            housekeeper: self.elected.subscribe(),
+            desired: self.desired.clone(),
+            ready: self.planned.clone(),
+        }
+    }
 }
 
 /// SIGTERM and SIGINT ask for an orderly end; a second one ends the process at once.

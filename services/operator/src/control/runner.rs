@@ -207,7 +207,7 @@ impl Runner {
     }
 
     async fn read_discovery(&mut self) {
-        let wanted = self.stores.watch_rules.len() > 0;
+        let wanted = !self.stores.watch_rules.is_empty();
         let fresh = self.memory.types_at.is_some_and(|at| at.elapsed() < DISCOVERY_EVERY);
         if !wanted || fresh {
             return;

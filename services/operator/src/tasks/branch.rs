@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,23 +16,21 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use upriver_engine::Tick;
-use upriver_engine::branch::{Branch, BranchOptions, BranchView, Command, Ending, Event};
+use upriver_engine::branch::{Branch, BranchOptions, Command, Ending, Event};
 use upriver_model::{BranchKey, Epoch, FleetId, ReplicaId, TargetUid, WatchKey};
 use upriver_store::{Adopt, Journal, Store, StoreError};
-use upriver_telemetry::metric;
 
+use super::Clock;
 use super::commands::{self, StoreDone, StoreWork};
 use super::git::{Done, GitThread, Job, SecretData};
+use super::shown::Shown;
 use super::subscribed::SkippedSecrets;
 use super::watch::{Names, ToWatch, WatchContext, WatchHandle};
-use super::{Clock, wall_ms};
 use crate::control::plan::{BranchSpec, Desired};
 use crate::control::snapshot::OwnedBranch;
 
 /// Events that wait for the engine; senders wait when it is full, and with them the watches.
 const INBOX: usize = 64;
-/// Small changes of a view are shown this often; it bounds the status writes of a busy branch.
-const SHOW_EVERY_MS: u64 = 5_000;
 /// Longest time for a last push at shutdown.
 const DRAIN_MS: u64 = 3_000;
 /// The claim loop ticks at least this often (F8).
@@ -99,6 +97,13 @@ pub(crate) async fn run(shared: Shared, claimed: Claimed) -> Ended {
         fence_after_ms: millis(shared.fence_after),
         drift_poll_ms: millis(shared.drift_poll),
     };
+    let shown = Shown::new(
+        claimed.key.clone(),
+        claimed.epoch,
+        claimed.replica.clone(),
+        shared.owned.clone(),
+        shared.wake.clone(),
+    );
     let task = Task {
         engine: Branch::new(options, rand::random()),
         git,
@@ -117,20 +122,11 @@ pub(crate) async fn run(shared: Shared, claimed: Claimed) -> Ended {
         last_secret: None,
         in_build: Vec::new(),
         built: Vec::new(),
-        shown: Shown::default(),
-        since_s: wall_ms() / 1000,
+        shown,
         shared,
         claimed,
     };
     task.run(inbox).await
-}
-
-#[derive(Default)]
-struct Shown {
-    view: Option<BranchView>,
-    at: Tick,
-    pushed: BTreeMap<String, i64>,
-    skipped: BTreeMap<String, usize>,
 }
 
 struct Task {
@@ -154,7 +150,6 @@ struct Task {
     in_build: Vec<TargetUid>,
     built: Vec<TargetUid>,
     shown: Shown,
-    since_s: i64,
 }
 
 struct GitDone {
@@ -197,7 +192,7 @@ impl Task {
             let now = self.shared.clock.now();
             self.claimed.ticked.store(now.0, Ordering::Release);
             self.start_work();
-            self.show(now);
+            self.shown.show(now, self.engine.view(), &self.skipped.counts());
             if let Some(since) = draining
                 && (self.engine.is_idle() || now.since(since) >= DRAIN_MS)
             {
@@ -231,12 +226,7 @@ impl Task {
         self.watches.clear();
         self.tracker.close();
         self.tracker.wait().await;
-        self.shared.owned.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.claimed.key);
-        self.shared.wake.notify_one();
-        let shard = self.claimed.key.to_string();
-        metrics::gauge!(metric::OWNERSHIP_EPOCH, "shard" => shard.clone()).set(0.0);
-        metrics::gauge!(metric::JOURNAL_DEPTH, "shard" => shard.clone()).set(0.0);
-        metrics::gauge!(metric::REFUSED_FILES, "shard" => shard).set(0.0);
+        self.shown.clear();
     }
 
     fn wake_at(&self, now: Tick, draining: Option<Tick>) -> tokio::time::Instant {
@@ -444,73 +434,13 @@ impl Task {
             }
             Done::Pushed(result) => {
                 if result.is_ok() {
-                    self.note_push();
+                    self.shown.note_push(&self.built);
                 }
                 Event::Pushed(result)
             }
             Done::RefRead(result) => Event::RefRead(result),
         };
         self.step(life, event)
-    }
-
-    /// Shown at most once a minute, so that a busy branch does not write its status all the time.
-    fn note_push(&mut self) {
-        let now_s = wall_ms() / 1000;
-        for target in &self.built {
-            let shown = self.shown.pushed.entry(target.to_string()).or_insert(0);
-            if now_s - *shown >= 60 {
-                *shown = now_s;
-            }
-        }
-    }
-
-    /// Publishes the view: what matters at once, counts now and then.
-    fn show(&mut self, now: Tick) {
-        let view = self.engine.view();
-        let skipped: BTreeMap<String, usize> =
-            self.skipped.counts().into_iter().map(|(target, count)| (target.to_string(), count)).collect();
-        let quiet = |view: &BranchView| {
-            let mut view = view.clone();
-            view.depth = 0;
-            view.tip = None;
-            view.targets.values_mut().for_each(|target| target.waiting = 0);
-            view
-        };
-        let minor = self.shown.view.as_ref().is_some_and(|shown| quiet(shown) == quiet(&view));
-        let same = self.shown.view.as_ref() == Some(&view) && self.shown.skipped == skipped;
-        if same || (minor && now.since(self.shown.at) < SHOW_EVERY_MS) {
-            return;
-        }
-        self.shown.at = now;
-        self.shown.skipped = skipped.clone();
-        self.shown.view = Some(view.clone());
-        self.publish(now, view, skipped);
-    }
-
-    fn publish(&self, now: Tick, view: BranchView, skipped: BTreeMap<String, usize>) {
-        let shard = self.claimed.key.to_string();
-        let number = |count: usize| u32::try_from(count).map_or(f64::from(u32::MAX), f64::from);
-        metrics::gauge!(metric::JOURNAL_DEPTH, "shard" => shard.clone()).set(number(view.depth));
-        metrics::gauge!(metric::REFUSED_FILES, "shard" => shard.clone()).set(number(view.refused.len()));
-        let epoch = u32::try_from(self.claimed.epoch.as_key()).unwrap_or(u32::MAX);
-        metrics::gauge!(metric::OWNERSHIP_EPOCH, "shard" => shard).set(f64::from(epoch));
-        let next = view.next_attempt.map(|tick| {
-            let wait = i64::try_from(tick.since(now)).unwrap_or(0);
-            (wall_ms() + wait) / 1000
-        });
-        let owned = OwnedBranch {
-            replica: self.claimed.replica.to_string(),
-            epoch: self.claimed.epoch.as_key(),
-            since_s: self.since_s,
-            view,
-            skipped_secrets: skipped,
-            next_attempt_s: next,
-            last_push_s: self.shown.pushed.clone(),
-        };
-        let mut all = self.shared.owned.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(self.claimed.key.clone(), owned);
-        drop(all);
-        self.shared.wake.notify_one();
     }
 }
 

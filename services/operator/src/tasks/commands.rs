@@ -72,20 +72,9 @@ pub(super) fn start(journal: Arc<dyn Journal>, command: Command) -> Option<Store
             journal.drop_cursor(watch, remove).await?;
             Ok(StoreDone::Event(None))
         }),
-        Command::Reserve(attempt) => timed("reserve", async move {
-            journal.reserve(attempt).await?;
-            event(Event::Reserved)
-        }),
-        Command::Intend(attempt, intend) => timed("intend", async move {
-            let open = journal.intend(attempt, intend).await?;
-            event(Event::Intended(open))
-        }),
-        Command::Settle(settle) => timed("settle", async move {
-            let (attempt, outcome): (AttemptId, _) = (settle.attempt, settle.outcome);
-            journal.settle(*settle).await?;
-            metrics::counter!(metric::PUSHES, "outcome" => outcome.as_str()).increment(1);
-            event(Event::Settled(attempt))
-        }),
+        attempt @ (Command::Reserve(_) | Command::Intend(..) | Command::Settle(_)) => {
+            return start_attempt(journal, attempt);
+        }
         Command::Prove
         | Command::Adopt
         | Command::StartWatch { .. }
@@ -103,6 +92,27 @@ pub(super) fn start(journal: Arc<dyn Journal>, command: Command) -> Option<Store
         | Command::End(_) => return None,
     };
     Some(work)
+}
+
+/// Commands about attempts; `None` if it is not one.
+fn start_attempt(journal: Arc<dyn Journal>, command: Command) -> Option<StoreWork> {
+    match command {
+        Command::Reserve(attempt) => Some(timed("reserve", async move {
+            journal.reserve(attempt).await?;
+            event(Event::Reserved)
+        })),
+        Command::Intend(attempt, intend) => Some(timed("intend", async move {
+            let open = journal.intend(attempt, intend).await?;
+            event(Event::Intended(open))
+        })),
+        Command::Settle(settle) => Some(timed("settle", async move {
+            let (attempt, outcome): (AttemptId, _) = (settle.attempt, settle.outcome);
+            journal.settle(*settle).await?;
+            metrics::counter!(metric::PUSHES, "outcome" => outcome.as_str()).increment(1);
+            event(Event::Settled(attempt))
+        })),
+        _ => None,
+    }
 }
 
 fn event(event: Event) -> Result<StoreDone, StoreError> {

@@ -164,8 +164,7 @@ impl Worker {
         let remote = self.remote(spec, secret)?;
         let mirror = self.mirror()?;
         let base = mirror.fetch(&remote, &spec.branch).map_err(|error| failure(&error))?;
-        let tip =
-            base.expected_old().filter(|tip| until.is_none_or(|until| until.as_str() != tip.to_string()));
+        let tip = base.expected_old().filter(|tip| until.is_none_or(|until| *until != commit_id(*tip)));
         let history = match tip {
             Some(tip) => {
                 mirror.first_parent_history(&remote, tip, HISTORY).map_err(|error| failure(&error))?

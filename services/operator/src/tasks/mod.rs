@@ -10,10 +10,13 @@
 
 pub(crate) mod branch;
 mod commands;
+mod frames;
 pub(crate) mod git;
 pub(crate) mod housekeeper;
+mod leases;
 pub(crate) mod ownership;
 mod planner;
+mod shown;
 mod snapshots;
 mod subscribed;
 pub(crate) mod watch;

@@ -15,6 +15,7 @@ use upriver_model::{BranchKey, Epoch, ReplicaId};
 use upriver_telemetry::metric;
 
 use super::branch::{self, Claimed, Ended, SILENCE_LIMIT_MS, Shared};
+use super::leases::{self, found, outcome, record, written};
 use crate::control::plan::Desired;
 
 /// The loop's own beat.
@@ -323,7 +324,7 @@ impl<'a> Life<'a> {
             about: self.about(&key),
         };
         match self.o.leases.write(&write).await {
-            Ok(lease) => self.start(claim, key, epoch, self::record(&lease), clean),
+            Ok(lease) => self.start(claim, key, epoch, leases::record(&lease), clean),
             Err(LeaseError::Conflict { .. }) => tracing::debug!(claim, "somebody else was faster"),
             Err(error) => tracing::warn!(claim, %error, "the claim was not taken; the next list tells"),
         }
@@ -473,54 +474,5 @@ impl<'a> Life<'a> {
         while self.running.join_next().await.is_some() {}
         self.held.clear();
         metrics::gauge!(metric::BRANCHES_OWNED).set(0.0);
-    }
-}
-
-fn record(lease: &LeaseView) -> LeaseRecord {
-    LeaseRecord {
-        name: lease.name.clone(),
-        uid: lease.uid.clone(),
-        rv: lease.rv.clone(),
-        holder: lease.holder.clone(),
-        transitions: lease.transitions,
-        nonce: lease.nonce.clone(),
-        pod: lease.pod.clone(),
-        clean: lease.clean,
-    }
-}
-
-fn written(result: Result<LeaseView, LeaseError>) -> SessionResult {
-    match result {
-        Ok(lease) => SessionResult::Written { uid: lease.uid, rv: lease.rv },
-        Err(error) => failed(error),
-    }
-}
-
-fn found(result: Result<LeaseView, LeaseError>) -> SessionResult {
-    match result {
-        Ok(lease) => {
-            SessionResult::Found { holder: lease.holder, nonce: lease.nonce, uid: lease.uid, rv: lease.rv }
-        }
-        Err(error) => failed(error),
-    }
-}
-
-fn failed(error: LeaseError) -> SessionResult {
-    match error {
-        LeaseError::Conflict { .. } => SessionResult::Conflict,
-        LeaseError::Missing { .. } => SessionResult::Missing,
-        LeaseError::Forbidden { .. } | LeaseError::Unknown { .. } => {
-            tracing::warn!(%error, "the session's Lease");
-            SessionResult::Unknown
-        }
-    }
-}
-
-fn outcome(result: &SessionResult) -> &'static str {
-    match result {
-        SessionResult::Written { .. } | SessionResult::Found { .. } => "ok",
-        SessionResult::Conflict => "conflict",
-        SessionResult::Missing => "missing",
-        SessionResult::Unknown => "unknown",
     }
 }

@@ -173,7 +173,7 @@ fn meta(target: &TargetSpec, unit: &Unit, header: &JournalHeader, made: &[&Chang
         },
         Author::Resolved { username } => Signature {
             name: username.chars().filter(|c| !c.is_control() && !"<>".contains(*c)).collect(),
-            email: derived_email(&username),
+            email: derived_email(username),
             seconds,
         },
     };

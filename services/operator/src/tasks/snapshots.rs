@@ -1,10 +1,12 @@
 //! Complete lists: as the beginning of a watch, or in pages beside one. A partial list is never a snapshot.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::Client;
+use tokio::sync::mpsc;
 use upriver_content::ObjectMeta;
-use upriver_engine::branch::{Member, Snapshot};
+use upriver_engine::branch::{Event, Member, Snapshot};
 use upriver_kube_io::watch::{Begin, Item, Watch, WatchError, WatchSpec, list_page};
 use upriver_model::{ObjectKey, ResourceVersion, TargetScope};
 use upriver_store::Opening;
@@ -98,4 +100,37 @@ fn finish(
     members: Vec<Member>,
 ) -> Snapshot {
     Snapshot { opening: opening.clone(), scopes, list_rv, time_ms: wall_ms(), members }
+}
+
+/// A list beside a running watch; repeated until it succeeds.
+pub(super) struct Backfill {
+    pub(super) client: Client,
+    pub(super) life: u32,
+    pub(super) events: mpsc::Sender<(u32, Event)>,
+    pub(super) spec: WatchSpec,
+    pub(super) opening: Opening,
+    pub(super) scopes: Vec<TargetScope>,
+    pub(super) subscribed: Subscribed,
+}
+
+impl Backfill {
+    pub(super) async fn run(mut self) {
+        let mut pause = Duration::from_millis(500);
+        loop {
+            let list =
+                paged(&self.client, &self.spec, &self.opening, &self.scopes, &mut self.subscribed).await;
+            match list {
+                Ok(snapshot) => {
+                    // A closed channel means that the branch is gone.
+                    let _ = self.events.send((self.life, Event::Snapshot(Box::new(snapshot)))).await;
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(watch = %self.opening.watch, %error, "a list failed; listing again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(30));
+                }
+            }
+        }
+    }
 }

@@ -13,23 +13,17 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use upriver_engine::Dice;
-use upriver_engine::branch::{Event, Start, Subscription, WatchFrame, WatchHealth, WatchedEvent};
+use upriver_engine::branch::{Event, Start, Subscription, WatchHealth};
 use upriver_kube_io::watch::{Begin, Item, Watch, WatchError, WatchSpec, list_page};
 use upriver_model::{Operation, ResourceVersion, TargetScope, TargetUid};
 use upriver_store::Opening;
 use upriver_telemetry::metric;
 
-use super::snapshots;
+use super::frames::{FULL_PAUSE, FrameSender};
+use super::snapshots::{self, Backfill};
 use super::subscribed::{SkippedSecrets, Subscribed};
 use super::wall_ms;
 
-/// A heartbeat with a sequence number finds gaps on idle branches (F24).
-const PROGRESS: Duration = Duration::from_secs(10);
-/// Events and bytes that gather behind an unacknowledged frame.
-const FRAME_EVENTS: usize = 256;
-const FRAME_BYTES: usize = 2 << 20;
-/// Pause before a frame that met a full journal is sent again.
-const FULL_PAUSE: Duration = Duration::from_secs(1);
 /// Bookmarks come about once a minute; three missing ones mean a dead connection.
 const IDLE_LIMIT: Duration = Duration::from_secs(190);
 
@@ -108,84 +102,6 @@ pub(crate) fn start(
         }
     });
     WatchHandle { to, stop }
-}
-
-/// Frames of one stream: what gathers, what is in flight.
-#[derive(Default)]
-struct FrameSender {
-    seq: u64,
-    gathering: Vec<WatchedEvent>,
-    gathered_bytes: usize,
-    cursor: Option<ResourceVersion>,
-    in_flight: Option<WatchFrame>,
-    again_at: Option<Instant>,
-    last_sent: Option<Instant>,
-}
-
-impl FrameSender {
-    fn is_full(&self) -> bool {
-        self.gathering.len() >= FRAME_EVENTS || self.gathered_bytes >= FRAME_BYTES
-    }
-
-    fn take(&mut self, rv: Option<ResourceVersion>, event: Option<WatchedEvent>) {
-        if let Some(rv) = rv {
-            self.cursor = Some(rv);
-        }
-        if let Some(event) = event {
-            self.gathered_bytes += event.payload.as_ref().map_or(0, |payload| payload.len()) + 256;
-            self.gathering.push(event);
-        }
-    }
-
-    /// When a heartbeat is due; the first one is at once, it makes the cursor of a fresh list durable.
-    fn progress_at(&self, now: Instant) -> Instant {
-        self.last_sent.map_or(now, |sent| sent + PROGRESS)
-    }
-
-    /// The next frame, if one may and should be sent now.
-    fn next(&mut self, opening: &Opening) -> Option<WatchFrame> {
-        let now = Instant::now();
-        if self.in_flight.is_some() {
-            let again = self.again_at.is_some_and(|at| now >= at);
-            return if again {
-                self.again_at = None;
-                self.in_flight.clone()
-            } else {
-                None
-            };
-        }
-        if self.gathering.is_empty() && now < self.progress_at(now) {
-            return None;
-        }
-        self.seq += 1;
-        self.gathered_bytes = 0;
-        self.last_sent = Some(now);
-        let frame = WatchFrame {
-            opening: opening.clone(),
-            seq: self.seq,
-            cursor: self.cursor.clone(),
-            events: std::mem::take(&mut self.gathering),
-        };
-        self.in_flight = Some(frame.clone());
-        Some(frame)
-    }
-
-    fn acked(&mut self, seq: u64) {
-        if self.in_flight.as_ref().is_some_and(|frame| frame.seq == seq) {
-            self.in_flight = None;
-            self.again_at = None;
-        }
-    }
-
-    fn held(&mut self, seq: u64) {
-        if self.in_flight.as_ref().is_some_and(|frame| frame.seq == seq) {
-            self.again_at = Some(Instant::now() + FULL_PAUSE);
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.gathering.is_empty() && self.in_flight.is_none()
-    }
 }
 
 struct Task {
@@ -418,7 +334,7 @@ impl Task {
         self.opening = opening;
         self.context.names = names.clone();
         self.subscribed.reopen(subscriptions, names);
-        self.sender = FrameSender { cursor: self.sender.cursor.clone(), ..FrameSender::default() };
+        self.sender = FrameSender::after(self.sender.cursor.clone());
         self.report(Event::Opening(self.opening.clone())).await?;
         self.wait_for_continue().await
     }
@@ -481,38 +397,5 @@ fn went_back(cursor: &ResourceVersion, current: &ResourceVersion) -> bool {
     match (cursor.number(), current.number()) {
         (Some(cursor), Some(current)) => current < cursor,
         (None, _) | (_, None) => false,
-    }
-}
-
-struct Backfill {
-    client: Client,
-    life: u32,
-    events: mpsc::Sender<(u32, Event)>,
-    spec: WatchSpec,
-    opening: Opening,
-    scopes: Vec<TargetScope>,
-    subscribed: Subscribed,
-}
-
-impl Backfill {
-    async fn run(mut self) {
-        let mut pause = Duration::from_millis(500);
-        loop {
-            let list =
-                snapshots::paged(&self.client, &self.spec, &self.opening, &self.scopes, &mut self.subscribed)
-                    .await;
-            match list {
-                Ok(snapshot) => {
-                    // A closed channel means that the branch is gone.
-                    let _ = self.events.send((self.life, Event::Snapshot(Box::new(snapshot)))).await;
-                    return;
-                }
-                Err(error) => {
-                    tracing::warn!(watch = %self.opening.watch, %error, "a list failed; listing again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(30));
-                }
-            }
-        }
     }
 }
