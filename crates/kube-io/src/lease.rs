@@ -173,13 +173,11 @@ impl Leases {
     ///
     /// # Errors
     /// See [`LeaseError`].
-    pub async fn delete(&self, lease: &LeaseView) -> Result<(), LeaseError> {
-        let preconditions = kube::api::Preconditions {
-            uid: Some(lease.uid.clone()),
-            resource_version: Some(lease.rv.clone()),
-        };
+    pub async fn delete(&self, name: &str, uid: &str, rv: &str) -> Result<(), LeaseError> {
+        let preconditions =
+            kube::api::Preconditions { uid: Some(uid.to_owned()), resource_version: Some(rv.to_owned()) };
         let params = kube::api::DeleteParams::default().preconditions(preconditions);
-        bounded(&lease.name, self.api.delete(&lease.name, &params)).await.map(|_| ())
+        bounded(name, self.api.delete(name, &params)).await.map(|_| ())
     }
 }
 

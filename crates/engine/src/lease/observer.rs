@@ -11,6 +11,8 @@ use crate::time::Tick;
 const SILENT_RENEWALS: u32 = 4;
 /// Renewals closer together than this count once.
 const RENEWAL_GAP_MS: u64 = 1_500;
+/// A fenced session is kept so long after it was first seen fenced, in case its process still sleeps.
+const COLLECT_AFTER_MS: u64 = 3_600_000;
 /// Of those, so many without a failure between them at the end.
 const IN_A_ROW: u32 = 2;
 
@@ -28,6 +30,8 @@ pub struct Sighting {
 pub enum ClaimAct {
     /// Clear the holder of exactly this version of a session.
     Fence(LeaseRecord),
+    /// Delete exactly this version of a session that was fenced long ago and that no claim names.
+    Collect(LeaseRecord),
     /// A session that a claim names does not exist: create it in fenced form; "already exists" means it lives (F6).
     CreateFenced {
         /// Name of the session.
@@ -70,13 +74,21 @@ pub struct Observer {
     pod: String,
     silences: BTreeMap<String, Silence>,
     held: BTreeSet<String>,
+    /// When a session was first seen fenced.
+    fenced: BTreeMap<String, Tick>,
 }
 
 impl Observer {
     /// An observer for the session `me` in `pod` (empty if it runs in none).
     #[must_use]
     pub fn new(me: &str, pod: &str) -> Self {
-        Self { me: me.to_owned(), pod: pod.to_owned(), silences: BTreeMap::new(), held: BTreeSet::new() }
+        Self {
+            me: me.to_owned(),
+            pod: pod.to_owned(),
+            silences: BTreeMap::new(),
+            held: BTreeSet::new(),
+            fenced: BTreeMap::new(),
+        }
     }
 
     /// Takes a list that was sent after an own successful renewal; `in_a_row` is that session's count.
@@ -93,6 +105,7 @@ impl Observer {
             .filter_map(|act| match act {
                 ClaimAct::Fence(record) => Some(record.name.clone()),
                 ClaimAct::CreateFenced { .. }
+                | ClaimAct::Collect(_)
                 | ClaimAct::Take { .. }
                 | ClaimAct::Held { .. }
                 | ClaimAct::Gone { .. } => None,
@@ -106,6 +119,7 @@ impl Observer {
             self.held.remove(&claim);
         }
         acts.extend(missing.into_iter().map(|session| ClaimAct::CreateFenced { session }));
+        acts.extend(self.collect(now, sighting));
         acts
     }
 
@@ -123,6 +137,24 @@ impl Observer {
             }
         }
         acts
+    }
+
+    fn collect(&mut self, now: Tick, sighting: &Sighting) -> Vec<ClaimAct> {
+        let free = |name: &str| sighting.sessions.get(name).is_some_and(|record| record.holder.is_none());
+        self.fenced.retain(|name, _| free(name));
+        for name in sighting.sessions.keys().filter(|name| free(name)) {
+            self.fenced.entry(name.clone()).or_insert(now);
+        }
+        let named = |name: &str| sighting.claims.values().any(|claim| claim.holder.as_deref() == Some(name));
+        sighting
+            .sessions
+            .values()
+            .filter(|record| {
+                self.fenced.get(&record.name).is_some_and(|since| now.since(*since) >= COLLECT_AFTER_MS)
+            })
+            .filter(|record| !named(&record.name))
+            .map(|record| ClaimAct::Collect(record.clone()))
+            .collect()
     }
 
     fn is_silent(&mut self, now: Tick, in_a_row: u32, record: &LeaseRecord) -> bool {
@@ -207,11 +239,15 @@ mod tests {
         }
     }
 
-    fn sighting(sessions: &[LeaseRecord], claims: &[LeaseRecord]) -> Sighting {
-        let by_name = |records: &[LeaseRecord]| {
-            records.iter().map(|record| (record.name.clone(), record.clone())).collect()
-        };
-        Sighting { sessions: by_name(sessions), claims: by_name(claims) }
+    fn sighting<const S: usize, const C: usize>(
+        sessions: [LeaseRecord; S],
+        claims: [LeaseRecord; C],
+    ) -> Sighting {
+        let by_name = |record: LeaseRecord| (record.name.clone(), record);
+        Sighting {
+            sessions: sessions.into_iter().map(by_name).collect(),
+            claims: claims.into_iter().map(by_name).collect(),
+        }
     }
 
     fn wanted() -> BTreeSet<String> {
@@ -222,11 +258,11 @@ mod tests {
     fn a_missing_or_free_claim_is_taken_and_held_once() {
         let mut observer = Observer::new("me", "");
         let me = lease("me", 1, Some("me"), 0);
-        let none = sighting(&[me.clone()], &[]);
+        let none = sighting([me.clone()], []);
         let take = ClaimAct::Take { claim: "c".to_owned(), record: None };
         assert_eq!(observer.observe(Tick(0), 1, &wanted(), &none), vec![take]);
         let mine = lease("c", 2, Some("me"), 4);
-        let held = sighting(&[me], &[mine.clone()]);
+        let held = sighting([me], [mine.clone()]);
         let epoch = Epoch::new(4).expect("above zero");
         let expected = ClaimAct::Held { claim: "c".to_owned(), epoch, record: mine };
         assert_eq!(observer.observe(Tick(2000), 2, &wanted(), &held), vec![expected]);
@@ -237,7 +273,7 @@ mod tests {
     fn a_living_holder_is_left_alone() {
         let mut observer = Observer::new("me", "");
         for turn in 0..20 {
-            let seen = sighting(&[lease("you", turn, Some("you"), 0)], &[lease("c", 1, Some("you"), 1)]);
+            let seen = sighting([lease("you", turn, Some("you"), 0)], [lease("c", 1, Some("you"), 1)]);
             assert_eq!(observer.observe(Tick(turn * 2000), 9, &wanted(), &seen), vec![]);
         }
     }
@@ -247,13 +283,13 @@ mod tests {
         let mut observer = Observer::new("me", "");
         let you = lease("you", 5, Some("you"), 0);
         let claim = lease("c", 1, Some("you"), 1);
-        let seen = sighting(&[you.clone()], &[claim.clone()]);
+        let seen = sighting([you.clone()], [claim.clone()]);
         for turn in 0..4 {
             assert_eq!(observer.observe(Tick(turn * 2000), 9, &wanted(), &seen), vec![], "turn {turn}");
         }
         let fence = vec![ClaimAct::Fence(you)];
         assert_eq!(observer.observe(Tick(8000), 9, &wanted(), &seen), fence);
-        let fenced = sighting(&[lease("you", 6, None, 0)], &[claim.clone()]);
+        let fenced = sighting([lease("you", 6, None, 0)], [claim.clone()]);
         let take = ClaimAct::Take { claim: "c".to_owned(), record: Some(claim) };
         assert_eq!(observer.observe(Tick(10_000), 9, &wanted(), &fenced), vec![take]);
     }
@@ -261,7 +297,7 @@ mod tests {
     #[test]
     fn renewals_in_a_burst_count_once_and_a_flapping_api_server_fences_nobody() {
         let mut observer = Observer::new("me", "");
-        let seen = sighting(&[lease("you", 5, Some("you"), 0)], &[]);
+        let seen = sighting([lease("you", 5, Some("you"), 0)], []);
         let nothing = BTreeSet::new();
         for turn in 0..40 {
             assert_eq!(observer.observe(Tick(turn * 100), 9, &nothing, &seen), vec![], "a burst of proofs");
@@ -275,7 +311,7 @@ mod tests {
     #[test]
     fn a_claim_of_an_unknown_session_needs_a_fence_first() {
         let mut observer = Observer::new("me", "");
-        let seen = sighting(&[], &[lease("c", 1, Some("you"), 1)]);
+        let seen = sighting([], [lease("c", 1, Some("you"), 1)]);
         let expected = vec![ClaimAct::CreateFenced { session: "you".to_owned() }];
         assert_eq!(observer.observe(Tick(0), 9, &wanted(), &seen), expected);
     }
@@ -284,16 +320,30 @@ mod tests {
     fn a_predecessor_in_the_same_pod_is_fenced_at_once() {
         let mut observer = Observer::new("me", "pod-old");
         let old = lease("old", 1, Some("old"), 0);
-        let seen = sighting(&[old.clone()], &[]);
+        let seen = sighting([old.clone()], []);
         assert_eq!(observer.observe(Tick(0), 1, &BTreeSet::new(), &seen), vec![ClaimAct::Fence(old)]);
+    }
+
+    #[test]
+    fn a_fenced_session_is_collected_after_an_hour_unless_a_claim_names_it() {
+        let mut observer = Observer::new("me", "");
+        let old = lease("old", 1, None, 0);
+        let hour = Tick(COLLECT_AFTER_MS);
+        let named = sighting([old.clone()], [lease("c", 1, Some("old"), 1)]);
+        let alone = sighting([old.clone()], []);
+        let nothing = BTreeSet::new();
+        assert_eq!(observer.observe(Tick(0), 9, &nothing, &alone), vec![]);
+        assert_eq!(observer.observe(Tick(COLLECT_AFTER_MS - 1), 9, &nothing, &alone), vec![]);
+        assert_eq!(observer.observe(hour, 9, &nothing, &named), vec![]);
+        assert_eq!(observer.observe(hour, 9, &nothing, &alone), vec![ClaimAct::Collect(old)]);
     }
 
     #[test]
     fn a_claim_that_names_another_is_dropped() {
         let mut observer = Observer::new("me", "");
-        let mine = sighting(&[], &[lease("c", 1, Some("me"), 4)]);
+        let mine = sighting([], [lease("c", 1, Some("me"), 4)]);
         observer.observe(Tick(0), 9, &wanted(), &mine);
-        let theirs = sighting(&[lease("you", 1, Some("you"), 0)], &[lease("c", 2, Some("you"), 5)]);
+        let theirs = sighting([lease("you", 1, Some("you"), 0)], [lease("c", 2, Some("you"), 5)]);
         let gone = vec![ClaimAct::Gone { claim: "c".to_owned() }];
         assert_eq!(observer.observe(Tick(1), 9, &wanted(), &theirs), gone);
     }

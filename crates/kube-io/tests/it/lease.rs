@@ -54,7 +54,7 @@ async fn a_write_does_not_bring_a_deleted_lease_back() {
     let plane = ControlPlane::shared().await;
     let (leases, _) = leases(plane).await;
     let made = leases.write(&write("s", None, "a", 1)).await.expect("created");
-    leases.delete(&made).await.expect("deleted");
+    leases.delete(&made.name, &made.uid, &made.rv).await.expect("deleted");
     let renewed = leases.write(&write("s", Some((made.uid, made.rv)), "a", 1)).await;
     assert!(matches!(renewed, Err(LeaseError::Conflict { .. } | LeaseError::Missing { .. })), "{renewed:?}");
     assert!(matches!(leases.get("s").await, Err(LeaseError::Missing { .. })));

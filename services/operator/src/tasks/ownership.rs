@@ -238,6 +238,7 @@ impl<'a> Life<'a> {
     async fn act(&mut self, act: ClaimAct, wanted: &BTreeMap<String, BranchKey>) {
         match act {
             ClaimAct::Fence(session) => self.fence(&session).await,
+            ClaimAct::Collect(session) => self.collect(&session).await,
             ClaimAct::CreateFenced { session } => {
                 let write = LeaseWrite {
                     name: session,
@@ -277,6 +278,14 @@ impl<'a> Life<'a> {
             // A conflict means that the next list shows something else.
             Ok(_) | Err(LeaseError::Conflict { .. } | LeaseError::Missing { .. }) => {}
             Err(error) => tracing::warn!(%error, "a Lease was not written"),
+        }
+    }
+
+    async fn collect(&self, session: &LeaseRecord) {
+        match self.o.leases.delete(&session.name, &session.uid, &session.rv).await {
+            Ok(()) => tracing::info!(session = session.name, "a fenced session was collected"),
+            Err(LeaseError::Conflict { .. } | LeaseError::Missing { .. }) => {}
+            Err(error) => tracing::warn!(%error, "a fenced session was not collected"),
         }
     }
 
@@ -460,7 +469,7 @@ impl<'a> Life<'a> {
         if let Ok(lease) = self.o.leases.get(name).await
             && lease.holder.as_deref() == Some(name)
         {
-            self.note(self.o.leases.delete(&lease).await.map(|()| lease));
+            self.note(self.o.leases.delete(&lease.name, &lease.uid, &lease.rv).await.map(|()| lease));
         }
     }
 
