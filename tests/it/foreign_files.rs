@@ -37,14 +37,14 @@ async fn a_file_that_is_not_ours_is_never_touched_and_the_rest_goes_on() {
     .await;
     assert_eq!(stack.repo().show("main", "shop/shop/configmaps/taken.yaml").as_deref(), Some(foreign));
 
-    // The person clears the way.
-    edits.create("taken", "2").await;
+    // The person clears the way while the object is gone: nothing is refused any more.
     git(&["fetch", "-q", "origin"], &clone);
     git(&["reset", "-q", "--hard", "origin/main"], &clone);
     git(&["rm", "-q", "shop/shop/configmaps/taken.yaml"], &clone);
     human_push(&clone, "make way");
-    stack.until_in_git(&mirror, SOON).await;
     stack.wait_ready("GitTarget", "shop", "mirror", SOON).await;
+    edits.create("taken", "2").await;
+    stack.until_in_git(&mirror, SOON).await;
 }
 
 pub fn condition(object: &serde_json::Value, type_: &str, status: &str) -> Result<serde_json::Value, String> {

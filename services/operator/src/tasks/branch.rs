@@ -397,7 +397,8 @@ impl Task {
         let git = self.git.clone();
         if let Command::Build { base, units } = command {
             self.in_build = units.iter().map(|(unit, _)| unit.target.clone()).collect();
-            let work = git.run(spec, Job::Build { base, units });
+            let refused = self.engine.view().refused.into_keys().collect();
+            let work = git.run(spec, Job::Build { base, units, refused });
             return Some(work.map(|done| GitDone { done, secret: None }).boxed());
         }
         let (client, last) = (self.shared.client.clone(), self.last_secret.clone());

@@ -24,10 +24,22 @@ pub(crate) type SecretData = Option<Arc<BTreeMap<String, Vec<u8>>>>;
 
 /// What the thread can do.
 pub(crate) enum Job {
-    Fetch { secret: SecretData, until: Option<CommitId> },
-    Build { base: Base, units: Arc<Vec<(Unit, JournalHeader)>> },
-    Push { secret: SecretData },
-    ReadRef { secret: SecretData },
+    Fetch {
+        secret: SecretData,
+        until: Option<CommitId>,
+    },
+    /// `refused` are the paths that are known not to be ours.
+    Build {
+        base: Base,
+        units: Arc<Vec<(Unit, JournalHeader)>>,
+        refused: Vec<String>,
+    },
+    Push {
+        secret: SecretData,
+    },
+    ReadRef {
+        secret: SecretData,
+    },
 }
 
 impl Job {
@@ -129,7 +141,9 @@ impl Worker {
             Job::Fetch { secret, until } => {
                 Done::Fetched(self.fetch(spec, secret, until.as_ref()).map(Box::new))
             }
-            Job::Build { base, units } => Done::Built(self.build(spec, &base, &units).map(Box::new)),
+            Job::Build { base, units, refused } => {
+                Done::Built(self.build(spec, &base, &units, &refused).map(Box::new))
+            }
             Job::Push { secret } => Done::Pushed(self.push(spec, secret)),
             Job::ReadRef { secret } => Done::RefRead(self.read_ref(spec, secret)),
         }
@@ -188,11 +202,12 @@ impl Worker {
         spec: &BranchSpec,
         base: &Base,
         units: &[(Unit, JournalHeader)],
+        refused: &[String],
     ) -> Result<Built, Failure> {
         let base = git_base(base)?;
         let mirror = self.mirror()?;
         let mut builder = mirror.build(base).map_err(|error| failure(&error))?;
-        let results = planner::plan(&mut builder, spec, units).map_err(|error| failure(&error))?;
+        let results = planner::plan(&mut builder, spec, units, refused).map_err(|error| failure(&error))?;
         let tip = builder.tip();
         let built = builder.finish().map_err(|error| failure(&error))?;
         let new = built.as_ref().map(|built| commit_id(built.new));

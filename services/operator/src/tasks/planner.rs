@@ -18,6 +18,7 @@ pub(super) fn plan(
     builder: &mut Builder<'_>,
     spec: &BranchSpec,
     units: &[(Unit, JournalHeader)],
+    refused: &[String],
 ) -> Result<Vec<UnitResult>, GitError> {
     let targets: BTreeMap<&TargetUid, &TargetSpec> =
         spec.targets.iter().map(|target| (&target.plan.uid, target)).collect();
@@ -25,7 +26,7 @@ pub(super) fn plan(
     for (unit, header) in units {
         // A target that was deleted meanwhile leaves its files as they are.
         let result = match targets.get(&unit.target) {
-            Some(target) => carry_out(builder, target, unit, header)?,
+            Some(target) => carry_out(builder, target, unit, header, refused)?,
             None => UnitResult::default(),
         };
         results.push(result);
@@ -38,8 +39,10 @@ fn carry_out(
     target: &TargetSpec,
     unit: &Unit,
     header: &JournalHeader,
+    refused: &[String],
 ) -> Result<UnitResult, GitError> {
-    let mut result = UnitResult::default();
+    let mut result =
+        UnitResult { refused: cleared(builder, target, unit, refused)?, ..UnitResult::default() };
     let mut made = Vec::new();
     for change in &unit.changes {
         match apply(builder, target, change)? {
@@ -58,6 +61,27 @@ fn carry_out(
     }
     .map(|id| upriver_model::CommitId::new(id.to_string()));
     Ok(result)
+}
+
+/// A replay looks at refused paths again: a file that somebody took away is in nobody's way any more.
+fn cleared(
+    builder: &mut Builder<'_>,
+    target: &TargetSpec,
+    unit: &Unit,
+    refused: &[String],
+) -> Result<Vec<(String, Option<String>)>, GitError> {
+    let mut gone = Vec::new();
+    if matches!(unit.kind, UnitKind::Replay(_)) {
+        for path in refused.iter().filter(|path| target.path.contains(path)) {
+            match builder.blob_at(path) {
+                Ok(None) => gone.push((path.clone(), None)),
+                // Some refusals have no usable path; they end when their object does.
+                Ok(Some(_)) | Err(GitError::Path(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(gone)
 }
 
 /// Either of the first two ends an earlier refusal of the path.
