@@ -22,12 +22,12 @@ use upriver_model::{
 };
 
 use crate::{
-    Adopt, Adopted, AppendReply, Clear, ClearReply, Frame, Journal, JournalLimits, Loaded, OpenReply, Opening,
-    Reply, Settle, Store, StoreError,
+    Adopt, Adopted, AppendReply, Clear, ClearReply, Frame, Journal, JournalLimits, Loaded, OpenReply,
+    Opening, Reply, Settle, Store, StoreError,
 };
 use state::{Caller, State};
 #[cfg(feature = "testing")]
-pub use state::{Inspection, InspectedAttempt};
+pub use state::{InspectedAttempt, Inspection};
 
 type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 type Shared = Arc<Mutex<State>>;

@@ -65,7 +65,8 @@ fn an_id_is_never_used_twice() {
     let opening = f.opening(1, 1);
     ready(journal.open(opening.clone())).expect("opens");
     let entry = |n, rv| f.entry((1, n), "a", rv, upriver_model::Operation::Update);
-    let append = |seq, n, rv| journal.append(f.frame(&opening, seq, rv, vec![entry(n, rv)]), JournalLimits::default());
+    let append =
+        |seq, n, rv| journal.append(f.frame(&opening, seq, rv, vec![entry(n, rv)]), JournalLimits::default());
     assert!(ready(append(1, 5, 9)).is_ok());
     let again = ready(append(2, 5, 10));
     assert!(matches!(again, Err(StoreError::Unavailable { .. })), "{again:?}");

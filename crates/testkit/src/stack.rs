@@ -23,7 +23,7 @@ use crate::redis::{RedisOptions, RedisServer};
 use crate::wait::try_eventually;
 use crate::workdir::WorkDir;
 
-pub use mirror::{Difference, Mirror, MirrorSpec, resources};
+pub use mirror::{Difference, Mirror, MirrorSpec, Problem, resources};
 pub use repo::{CommitInfo, Repo};
 
 /// Login of the Git server.

@@ -7,7 +7,7 @@ use upriver_model::{
 };
 use upriver_store::{Clear, ClearReply};
 
-use super::streams::covered;
+use super::streams::{Listing, covered};
 use super::{Branch, Command, Member, Replayed, Snapshot, Unit, UnitKind};
 use crate::time::Tick;
 use crate::window::Change;
@@ -83,7 +83,10 @@ impl Branch {
             if let Some(scope) = self.scopes.get_mut(key) {
                 scope.settled = false;
                 scope.generation += 1;
-                scope.listing = None;
+                // A list on its way is waited for, and not used; one that is here pays nothing any more.
+                if let Listing::Taken { .. } = scope.listing {
+                    scope.listing = Listing::Idle;
+                }
             }
         }
         self.out.push(Command::Raise(scopes));
@@ -95,7 +98,7 @@ impl Branch {
             let Some(scope) = self.scopes.get_mut(&key) else { continue };
             let behind = generation.saturating_sub(scope.generation);
             scope.generation += behind;
-            scope.listing = scope.listing.map(|listing| listing + behind);
+            scope.listing.shift(behind);
             for replay in self.pending_replays.iter_mut().filter(|replay| replay.scope == key) {
                 replay.generation += behind;
             }
@@ -106,25 +109,32 @@ impl Branch {
     }
 
     pub(super) fn snapshot(&mut self, snapshot: Snapshot) {
-        let current = self.watches.get(&snapshot.opening.watch).map(|watch| &watch.opening);
-        // A backfill may outlive an update of its watch's subscriptions, but never a restart: same epoch, same begin.
-        let fits = current.is_some_and(|opening| {
-            *opening == snapshot.opening
-                || (!snapshot.scopes.is_empty() && opening.stream >= snapshot.opening.stream)
+        // A backfill may outlive an update of its watch's subscriptions, but never its watcher.
+        let fits = self.watches.get(&snapshot.opening.watch).is_some_and(|watch| {
+            watch.opening == snapshot.opening
+                || (!snapshot.scopes.is_empty()
+                    && (watch.first_stream..=watch.opening.stream).contains(&snapshot.opening.stream))
         });
         if !fits {
             return;
         }
         let snapshot = std::sync::Arc::new(snapshot);
-        let whole = snapshot.scopes.is_empty();
         let asked: BTreeSet<&TargetScope> = snapshot.scopes.iter().collect();
         let mut pending = Vec::new();
-        for (key, scope) in &self.scopes {
-            let meant = scope.subscription.watch == snapshot.opening.watch && (whole || asked.contains(key));
-            if let (true, false, Some(generation)) = (meant, scope.settled, scope.listing) {
+        for (key, scope) in &mut self.scopes {
+            let here = scope.subscription.watch == snapshot.opening.watch;
+            let Listing::Asked { generation, whole } = scope.listing else { continue };
+            if !here || whole != asked.is_empty() || !(whole || asked.contains(key)) {
+                continue;
+            }
+            if generation == scope.generation {
+                scope.listing = Listing::Taken { generation };
                 pending.push(PendingReplay { scope: key.clone(), generation, snapshot: snapshot.clone() });
+            } else {
+                scope.listing = Listing::Idle;
             }
         }
+        self.backfill(&snapshot.opening.watch);
         for replay in pending {
             self.out.push(Command::ReadInventory(replay.scope.clone()));
             self.pending_replays.push(replay);
@@ -135,7 +145,7 @@ impl Branch {
         let Some(index) = self.pending_replays.iter().position(|replay| replay.scope == *key) else { return };
         let replay = self.pending_replays.remove(index);
         let Some(scope) = self.scopes.get_mut(key) else { return };
-        if scope.listing != Some(replay.generation) || scope.generation != replay.generation {
+        if scope.listing != (Listing::Taken { generation: replay.generation }) {
             // A newer obligation asks for a newer list.
             return;
         }
@@ -225,7 +235,7 @@ impl Branch {
         if paid != scope.generation {
             return;
         }
-        scope.listing = None;
+        scope.listing = Listing::Idle;
         match reply {
             ClearReply::Cleared => {
                 scope.settled = true;

@@ -50,6 +50,10 @@ pub(super) struct Round {
     fetched: bool,
     rebuilt: bool,
     built: Option<Built>,
+    /// Tips that were sent onto this base, with the number of units that each holds: any of them may still land.
+    sent: Vec<(CommitId, usize)>,
+    /// Units that an earlier push of this round has brought into the remote after all.
+    landed: Vec<Unit>,
     outcome: Outcome,
 }
 
@@ -124,12 +128,14 @@ impl Branch {
             fetched: false,
             rebuilt: false,
             built: None,
+            sent: Vec::new(),
+            landed: Vec::new(),
             outcome: Outcome::Unknown,
         });
     }
 
     pub(super) fn reserved(&mut self) {
-        let Some(round) = &mut self.round else { return };
+        let Some(round) = self.round.as_mut().filter(|round| round.stage == Stage::Reserving) else { return };
         match &self.tip {
             Some((base, own)) => {
                 round.base = base.clone();
@@ -176,7 +182,11 @@ impl Branch {
         }
         match result {
             Ok(fetched) => self.fetched_tip(&fetched),
-            Err(failure) => self.round_failed(now, failure),
+            Err(failure) if self.round.as_ref().is_some_and(|round| round.stage == Stage::Fetching) => {
+                self.round_failed(now, failure);
+            }
+            // An idle look that a round has overtaken.
+            Err(failure) => self.note_failure(failure),
         }
     }
 
@@ -185,10 +195,7 @@ impl Branch {
         self.forgive_moved_tip(&fetched.base);
         self.settle_old_attempts(fetched);
         let evidence = self.evidence(fetched);
-        let landed =
-            self.round.as_ref().and_then(|round| round.built.as_ref()).is_some_and(|built| {
-                built.new.is_some() && built.new.as_ref() == fetched.base.expected_old()
-            });
+        let landed = self.take_landed(fetched);
         if !landed {
             self.compare_subtrees(fetched);
         }
@@ -209,6 +216,31 @@ impl Branch {
         self.build();
     }
 
+    /// A push of this round whose outcome was not known has landed: its units are in the remote, replays included, and must
+    /// not be applied to what came after them. True if nothing came on top of it.
+    fn take_landed(&mut self, fetched: &Fetched) -> bool {
+        let tip = fetched.base.expected_old();
+        let Some(round) = &mut self.round else { return false };
+        let in_remote =
+            |id: &CommitId| tip == Some(id) || fetched.history.iter().any(|(commit, _)| commit == id);
+        let landed =
+            round.sent.iter().filter(|(id, _)| in_remote(id)).max_by_key(|(_, units)| *units).cloned();
+        if round.base.expected_old() != tip {
+            // Whatever was sent onto another base is refused from now on.
+            round.sent.clear();
+        }
+        let Some((id, units)) = landed else { return false };
+        let rest = round.units.split_off(units.min(round.units.len()));
+        let units = std::mem::replace(&mut round.units, rest);
+        for unit in &units {
+            self.pass_all(unit);
+        }
+        if let Some(round) = &mut self.round {
+            round.landed.extend(units);
+        }
+        tip == Some(&id)
+    }
+
     fn forgive_moved_tip(&mut self, base: &Base) {
         if self.suspicious.as_ref().is_some_and(|found| found != base) {
             self.suspicious = None;
@@ -216,12 +248,17 @@ impl Branch {
     }
 
     pub(super) fn built(&mut self, now: Tick, result: Result<Box<Built>, Failure>) {
+        if self.round.as_ref().is_none_or(|round| round.stage != Stage::Building) {
+            return;
+        }
         let built = match result {
             Ok(built) => *built,
             Err(failure) => return self.round_failed(now, failure),
         };
         let Some(round) = &mut self.round else { return };
         let makes_news = built.new.is_some();
+        // What evidence has passed does not pass on "no diff".
+        let nothing_left = round.units.is_empty();
         round.built = Some(built);
         let (base, fetched) = (round.base.clone(), round.fetched);
         if makes_news && fetched {
@@ -229,7 +266,7 @@ impl Branch {
             self.out.push(Command::Prove);
         } else if makes_news {
             self.intend();
-        } else if self.late_landing(&base) {
+        } else if !nothing_left && self.late_landing(&base) {
             self.block(now);
         } else {
             self.settle(Outcome::NoChange);
@@ -265,6 +302,7 @@ impl Branch {
         let Some(round) = &mut self.round else { return };
         let Some(new) = round.built.as_ref().and_then(|built| built.new.clone()) else { return };
         round.stage = Stage::Intending;
+        round.sent.push((new.clone(), round.units.len()));
         let base = round.base.expected_old().cloned();
         self.out.push(Command::Intend(round.id, Intend { base, new }));
     }
@@ -308,7 +346,11 @@ impl Branch {
         let tip = match result {
             Ok(tip) => tip,
             Err(failure) => {
-                if self.round.is_some() {
+                // An idle look is not the round's, even if one has begun since.
+                let asked = self.round.as_ref().is_some_and(|round| {
+                    matches!(round.stage, Stage::Reading | Stage::Blocked { reading: true, .. })
+                });
+                if asked {
                     self.round_failed(now, failure);
                 } else {
                     self.note_failure(failure);
@@ -359,20 +401,22 @@ impl Branch {
         }
     }
 
+    /// Adds an empty commit, in the name of a target that still exists: nobody builds for another.
     fn fence(&mut self) {
         let Some(round) = &mut self.round else { return };
-        let (target, time_ms) = match round.units.last() {
-            Some(unit) => (unit.target.clone(), unit.time_ms),
-            None => (TargetUid::new(""), 0),
-        };
-        round.units.push(Unit {
-            target,
-            author: Author::NotAttempted,
-            kind: UnitKind::Fence,
-            changes: Vec::new(),
-            entries: IdSet::new(),
-            time_ms,
-        });
+        let fenced = round.units.iter().any(|unit| unit.kind == UnitKind::Fence);
+        let of_unit = round.units.iter().map(|unit| &unit.target).find(|uid| self.plans.contains_key(*uid));
+        if let (false, Some(target)) = (fenced, of_unit.or(self.plans.keys().next()).cloned()) {
+            let time_ms = round.units.last().map_or(0, |unit| unit.time_ms);
+            round.units.push(Unit {
+                target,
+                author: Author::NotAttempted,
+                kind: UnitKind::Fence,
+                changes: Vec::new(),
+                entries: IdSet::new(),
+                time_ms,
+            });
+        }
         self.build();
     }
 
@@ -424,7 +468,9 @@ impl Branch {
         let Some(round) = &mut self.round else { return };
         round.stage = Stage::Settling;
         round.outcome = outcome;
-        let (id, units) = (round.id, std::mem::take(&mut round.units));
+        let id = round.id;
+        let mut units = std::mem::take(&mut round.landed);
+        units.append(&mut round.units);
         let built = round.built.clone();
         for unit in &units {
             self.pass_all(unit);

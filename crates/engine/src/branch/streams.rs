@@ -18,8 +18,8 @@ pub(super) struct Scope {
     pub(super) settled: bool,
     /// True once its watcher has said "matching from here"; only then may a list be asked for (F3c).
     pub(super) matched: bool,
-    /// The generation that a list on its way will pay.
-    pub(super) listing: Option<u64>,
+    /// The list that will pay the present obligation, or an earlier one.
+    pub(super) listing: Listing,
     /// Live entries of a dirty scope: journaled, but held until the list is in the remote (F3b).
     pub(super) held: Vec<StoredEntry>,
     /// Version of the last list whose files are in the remote: whatever is not above it is covered (F3d).
@@ -43,6 +43,28 @@ pub(super) fn covered(stored: &StoredEntry, list: &ResourceVersion) -> bool {
     }
 }
 
+/// How far a list for a scope is. One at a time is on its way, so that an answer cannot be taken for that of another
+/// question; the generation is the one before the LIST was sent (F4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listing {
+    /// None is asked for.
+    Idle,
+    /// On its way: for the whole watch key, or beside the stream.
+    Asked { generation: u64, whole: bool },
+    /// Here: its inventory is read, or its unit waits for a push.
+    Taken { generation: u64 },
+}
+
+impl Listing {
+    /// The store's count is ahead of ours by so much.
+    pub(super) fn shift(&mut self, behind: u64) {
+        match self {
+            Self::Idle => {}
+            Self::Asked { generation, .. } | Self::Taken { generation } => *generation += behind,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchPhase {
     /// Waiting for its watcher to open the stream.
@@ -58,6 +80,8 @@ pub(super) enum WatchPhase {
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) opening: Opening,
+    /// Stream that its watcher was started with: lists of an earlier one are of another watcher.
+    pub(super) first_stream: u64,
     pub(super) phase: WatchPhase,
     /// True until the watcher has begun once with this stream's predecessor.
     pub(super) begun: bool,
@@ -186,7 +210,7 @@ impl Branch {
                 generation,
                 settled,
                 matched: false,
-                listing: None,
+                listing: Listing::Idle,
                 held: Vec::new(),
                 list_rv,
                 rewound_in: 0,
@@ -240,8 +264,13 @@ impl Branch {
     fn start_watch(&mut self, key: WatchKey, subscriptions: Vec<Subscription>, hash: String) {
         let opening = self.fresh_opening(&key, hash);
         self.out.push(Command::StartWatch { opening: opening.clone(), subscriptions });
-        let watch =
-            Watch { opening, phase: WatchPhase::Starting, begun: false, health: WatchHealth::Replaying };
+        let watch = Watch {
+            first_stream: opening.stream,
+            opening,
+            phase: WatchPhase::Starting,
+            begun: false,
+            health: WatchHealth::Replaying,
+        };
         self.watches.insert(key, watch);
     }
 
@@ -271,7 +300,7 @@ impl Branch {
         for (name, scope) in self.scopes.iter_mut().filter(|(_, scope)| scope.subscription.watch == *key) {
             // A list that waits for its push pays all the same; a second one of its generation would come out of order.
             if !listed.contains(name) {
-                scope.listing = None;
+                scope.listing = Listing::Idle;
             }
             scope.matched = false;
         }
@@ -341,7 +370,7 @@ impl Branch {
         let scopes = self.keys_of(&opening.watch);
         self.mark_dirty(scopes);
         for scope in self.scopes.values_mut().filter(|scope| scope.subscription.watch == opening.watch) {
-            scope.listing = Some(scope.generation);
+            scope.listing = Listing::Asked { generation: scope.generation, whole: true };
         }
         self.out.push(Command::BeginWatch(opening.clone(), Start::Replay));
     }
@@ -365,8 +394,8 @@ impl Branch {
         let mut wanted = Vec::new();
         for (name, scope) in &mut self.scopes {
             let here = scope.subscription.watch == *key;
-            if here && scope.matched && !scope.settled && scope.listing.is_none() {
-                scope.listing = Some(scope.generation);
+            if here && scope.matched && !scope.settled && scope.listing == Listing::Idle {
+                scope.listing = Listing::Asked { generation: scope.generation, whole: false };
                 wanted.push(name.clone());
             }
         }

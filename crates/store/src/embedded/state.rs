@@ -221,9 +221,11 @@ impl State {
     }
 
     pub(super) fn reserve(&mut self, attempt: Attempt) {
-        self.attempts
-            .entry(attempt.id)
-            .or_insert_with(|| AttemptRecord { entries: attempt.entries, intend: None, outcome: None });
+        self.attempts.entry(attempt.id).or_insert_with(|| AttemptRecord {
+            entries: attempt.entries,
+            intend: None,
+            outcome: None,
+        });
     }
 
     pub(super) fn intend(&mut self, id: AttemptId, intend: Intend) -> Result<bool, StoreError> {
@@ -300,7 +302,8 @@ impl State {
         if let Some(list) = clear.list_rv.number() {
             // Live entries that are newer than the list win.
             let old = self.inventories.remove(&key).unwrap_or_default();
-            inventory.extend(old.into_iter().filter(|(_, seen)| seen.rv.number().is_some_and(|rv| rv > list)));
+            inventory
+                .extend(old.into_iter().filter(|(_, seen)| seen.rv.number().is_some_and(|rv| rv > list)));
         }
         self.inventories.insert(key.clone(), inventory);
         self.settled.insert(key, Settled { spec_hash: clear.spec_hash.into(), generation });
