@@ -7,8 +7,8 @@ pub mod metric;
 
 use std::fmt;
 
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 pub use metrics_exporter_prometheus::PrometheusHandle as MetricsHandle;
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
@@ -41,7 +41,9 @@ pub fn init_logs(level: &str, encoding: LogEncoding) -> Result<(), LogError> {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start (in tests) keeps the first one's settings.
     let started = match encoding {
-        LogEncoding::Json => lines.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init(),
+        LogEncoding::Json => {
+            lines.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init()
+        }
         LogEncoding::Text => lines.try_init(),
     };
     if let Err(error) = started {

@@ -13,67 +13,88 @@ use crate::shared::Shared;
 use crate::world::World;
 use crate::{Bug, Profile};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+#[derive(Clone, Copy, Debug)]
+enum OfProcess {
     Crash,
     Freeze,
     Thaw,
     HandOver,
-    WatchDied,
-    WatchBroken,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum OfWatch {
+    Died,
+    Broken,
     Compaction,
     PlansChanged,
-    StoreAway,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum OfStore {
+    Away,
     AnswerLost,
     SnapshotTaken,
     SuffixLost,
-    StoreWiped,
-    PushAnswerLost,
-    PushLost,
-    GitFailed,
-    PersonElsewhere,
-    PersonInTheFolder,
-    BranchRewound,
-    BranchDeleted,
+    Wiped,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum OfRemote {
+    PushAnswerLost,
+    PushLost,
+    JobFailed,
+    PersonElsewhere,
+    PersonInTheFolder,
+    Rewound,
+    Deleted,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Process(OfProcess),
+    Watch(OfWatch),
+    Store(OfStore),
+    Remote(OfRemote),
+}
+
+/// A fault that stands there twice comes twice as often.
 const CRASHES: &[Fault] = &[
-    Fault::Crash,
-    Fault::Crash,
-    Fault::Freeze,
-    Fault::Freeze,
-    Fault::Thaw,
-    Fault::HandOver,
-    Fault::WatchDied,
-    Fault::WatchBroken,
-    Fault::Compaction,
-    Fault::PlansChanged,
-    Fault::AnswerLost,
-    Fault::PushAnswerLost,
+    Fault::Process(OfProcess::Crash),
+    Fault::Process(OfProcess::Crash),
+    Fault::Process(OfProcess::Freeze),
+    Fault::Process(OfProcess::Freeze),
+    Fault::Process(OfProcess::Thaw),
+    Fault::Process(OfProcess::HandOver),
+    Fault::Watch(OfWatch::Died),
+    Fault::Watch(OfWatch::Broken),
+    Fault::Watch(OfWatch::Compaction),
+    Fault::Watch(OfWatch::PlansChanged),
+    Fault::Store(OfStore::AnswerLost),
+    Fault::Remote(OfRemote::PushAnswerLost),
 ];
 const LOSSES: &[Fault] = &[
-    Fault::SnapshotTaken,
-    Fault::SnapshotTaken,
-    Fault::SnapshotTaken,
-    Fault::SuffixLost,
-    Fault::SuffixLost,
-    Fault::StoreWiped,
-    Fault::StoreAway,
-    Fault::AnswerLost,
-    Fault::Freeze,
-    Fault::Thaw,
+    Fault::Store(OfStore::SnapshotTaken),
+    Fault::Store(OfStore::SnapshotTaken),
+    Fault::Store(OfStore::SnapshotTaken),
+    Fault::Store(OfStore::SuffixLost),
+    Fault::Store(OfStore::SuffixLost),
+    Fault::Store(OfStore::Wiped),
+    Fault::Store(OfStore::Away),
+    Fault::Store(OfStore::AnswerLost),
+    Fault::Process(OfProcess::Freeze),
+    Fault::Process(OfProcess::Thaw),
 ];
 const REMOTE: &[Fault] = &[
-    Fault::PushAnswerLost,
-    Fault::PushAnswerLost,
-    Fault::PushLost,
-    Fault::GitFailed,
-    Fault::GitFailed,
-    Fault::PersonElsewhere,
-    Fault::PersonInTheFolder,
-    Fault::PersonInTheFolder,
-    Fault::BranchRewound,
-    Fault::BranchDeleted,
+    Fault::Remote(OfRemote::PushAnswerLost),
+    Fault::Remote(OfRemote::PushAnswerLost),
+    Fault::Remote(OfRemote::PushLost),
+    Fault::Remote(OfRemote::JobFailed),
+    Fault::Remote(OfRemote::JobFailed),
+    Fault::Remote(OfRemote::PersonElsewhere),
+    Fault::Remote(OfRemote::PersonInTheFolder),
+    Fault::Remote(OfRemote::PersonInTheFolder),
+    Fault::Remote(OfRemote::Rewound),
+    Fault::Remote(OfRemote::Deleted),
 ];
 
 /// Something goes wrong, if it can.
@@ -87,26 +108,31 @@ pub(crate) fn trouble(world: &mut World) -> Result<(), Broken> {
     };
     let Some(menu) = world.s.rng.pick(menus) else { return Ok(()) };
     let Some(fault) = world.s.rng.pick(menu) else { return Ok(()) };
-    if happen(world, fault)? {
+    let happened = match fault {
+        Fault::Process(fault) => of_process(world, fault),
+        Fault::Watch(fault) => of_watch(world, fault),
+        Fault::Store(fault) => of_store(world, fault),
+        Fault::Remote(fault) => of_remote(world, fault),
+    };
+    if happened {
         world.s.say(|| format!("!! {fault:?}"));
         world.s.check_state()?;
     }
     Ok(())
 }
 
-/// True if it could happen.
-fn happen(world: &mut World, fault: Fault) -> Result<bool, Broken> {
-    Ok(match fault {
-        Fault::Crash => on_owner(world, |owner, _| {
+fn of_process(world: &mut World, fault: OfProcess) -> bool {
+    match fault {
+        OfProcess::Crash => on_owner(world, |owner, _| {
             owner.end();
             true
         }),
-        Fault::Freeze => on_owner(world, |owner, _| {
+        OfProcess::Freeze => on_owner(world, |owner, _| {
             owner.standing = Standing::Frozen;
             true
         }),
-        Fault::Thaw => thaw(world),
-        Fault::HandOver => on_owner(world, |owner, s| {
+        OfProcess::Thaw => thaw(world),
+        OfProcess::HandOver => on_owner(world, |owner, s| {
             if owner.draining.is_some() {
                 owner.release(s);
             } else {
@@ -115,79 +141,101 @@ fn happen(world: &mut World, fault: Fault) -> Result<bool, Broken> {
             }
             true
         }),
-        Fault::WatchDied => on_owner(world, |owner, s| {
+    }
+}
+
+fn of_watch(world: &mut World, fault: OfWatch) -> bool {
+    match fault {
+        OfWatch::Died => on_owner(world, |owner, s| {
             let watch = owner.watches.keys().nth(s.rng.below(owner.watches.len())).cloned();
             let Some(watch) = watch else { return false };
             owner.watches.remove(&watch);
             owner.step(s, owner.engine.life(), Event::WatchDied(watch));
             true
         }),
-        Fault::WatchBroken => on_owner(world, |owner, s| {
+        OfWatch::Broken => on_owner(world, |owner, s| {
             let (index, trouble) = (s.rng.below(owner.watches.len()), s.rng.once_in(2));
             let watch = owner.watches.values_mut().nth(index);
             watch.map(|watch| watch.break_connection(trouble)).is_some()
         }),
-        Fault::Compaction => {
+        OfWatch::Compaction => {
             world.s.cluster.compacted = world.s.cluster.rv;
             true
         }
-        Fault::PlansChanged => {
+        OfWatch::PlansChanged => {
+            let before = world.s.plans.scopes();
             let Shared { plans, rng, .. } = &mut world.s;
             plans.change(rng);
+            let after = world.s.plans.scopes();
+            for (scope, _) in before.iter().filter(|(old, _)| !after.iter().any(|(scope, _)| scope == old)) {
+                world.s.checks.deselected(scope);
+            }
             world.s.plan_version += 1;
             true
         }
-        Fault::StoreAway => {
+    }
+}
+
+fn of_store(world: &mut World, fault: OfStore) -> bool {
+    match fault {
+        OfStore::Away => {
             world.s.store_down_until = world.s.now + 500 + world.s.rng.below(20_000) as u64;
             world.s.connections += 1;
             true
         }
-        Fault::AnswerLost => on_owner(world, |owner, _| owner.lose_store_answer()),
-        Fault::SnapshotTaken => {
+        OfStore::AnswerLost => on_owner(world, |owner, _| owner.lose_store_answer()),
+        OfStore::SnapshotTaken => {
             let moment = world.s.store.snapshot();
             world.s.moments.push((moment, world.s.checks.listed.clone()));
             true
         }
-        Fault::SuffixLost => suffix_lost(&mut world.s),
-        Fault::StoreWiped => {
-            let rare = world.s.rng.once_in(2);
-            if rare {
+        OfStore::SuffixLost => suffix_lost(&mut world.s),
+        OfStore::Wiped => {
+            let happens = world.s.rng.once_in(2);
+            if happens {
                 world.s.store.wipe();
                 world.s.moments.clear();
                 forget(&mut world.s, Listed::new());
             }
-            rare
+            happens
         }
-        Fault::PushAnswerLost => on_owner(world, |owner, s| {
+    }
+}
+
+fn of_remote(world: &mut World, fault: OfRemote) -> bool {
+    match fault {
+        OfRemote::PushAnswerLost => on_owner(world, |owner, s| {
             let bug = s.has_bug(Bug::UncertainIsSuccess);
             owner.lose_push_answer(bug)
         }),
-        Fault::PushLost => push_lost(world),
-        Fault::GitFailed => {
-            let classes = [
-                FailureClass::Network,
-                FailureClass::Policy,
-                FailureClass::RateLimited,
-                FailureClass::Superseded,
-                FailureClass::Auth,
-                FailureClass::Config,
-                FailureClass::Unknown,
-            ];
-            let class = world.s.rng.pick(&classes).unwrap_or(FailureClass::Network);
+        OfRemote::PushLost => push_lost(world),
+        OfRemote::JobFailed => {
+            let class = world.s.rng.pick(&CLASSES).unwrap_or(FailureClass::Network);
             on_owner(world, |owner, _| {
                 owner.stage_git();
                 owner.fail_git(class)
             })
         }
-        Fault::PersonElsewhere => {
+        OfRemote::PersonElsewhere => {
             let number = world.s.rng.below(3);
             person_writes(&mut world.s, Path::Elsewhere(number), None)
         }
-        Fault::PersonInTheFolder => person_in_the_folder(&mut world.s),
-        Fault::BranchRewound => rewind(&mut world.s),
-        Fault::BranchDeleted => delete(&mut world.s),
-    })
+        OfRemote::PersonInTheFolder => person_in_the_folder(&mut world.s),
+        OfRemote::Rewound => rewind(&mut world.s),
+        OfRemote::Deleted => delete(&mut world.s),
+    }
 }
+
+/// What a Git job may fail with: each class has a schedule of its own.
+const CLASSES: [FailureClass; 7] = [
+    FailureClass::Network,
+    FailureClass::Policy,
+    FailureClass::RateLimited,
+    FailureClass::Superseded,
+    FailureClass::Auth,
+    FailureClass::Config,
+    FailureClass::Unknown,
+];
 
 fn on_owner(world: &mut World, what: impl FnOnce(&mut crate::owner::Owner, &mut Shared) -> bool) -> bool {
     let World { s, owners, .. } = world;
@@ -306,8 +354,9 @@ fn rewind(s: &mut Shared) -> bool {
     }
     let back = 1 + s.rng.below(chain.len().min(4) - 1);
     s.say(|| format!("a person rewinds the branch to {}", chain[back]));
+    let before = s.remote.tip_tree();
     s.remote.tip = Some(chain[back].clone());
-    s.checks.person_moved_the_branch();
+    s.checks.person_moved_the_branch(&before, &s.remote.tip_tree());
     true
 }
 
@@ -315,7 +364,8 @@ fn delete(s: &mut Shared) -> bool {
     if s.remote.tip.is_none() {
         return false;
     }
+    let before = s.remote.tip_tree();
     s.remote.tip = None;
-    s.checks.person_moved_the_branch();
+    s.checks.person_moved_the_branch(&before, &s.remote.tip_tree());
     true
 }

@@ -10,7 +10,7 @@ use upriver_store::Inspection;
 
 use crate::cluster::{self, Cluster, OBJECTS};
 use crate::plans;
-use crate::remote::{File, Path, Remote};
+use crate::remote::{File, Path, Remote, Tree};
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +38,14 @@ pub(crate) struct Checks {
     places: BTreeMap<Path, usize>,
     /// Files that a person changed, and that we have not repaired yet.
     drifted: BTreeSet<Path>,
+    /// Files of deleted objects that a person brought back: no inventory names them any more.
+    brought_back: BTreeSet<Path>,
     committed: IdSet,
     pub(crate) losses: u32,
     /// Version of the last list that settled a scope, as the store's history has it.
     pub(crate) listed: Listed,
-    /// Scopes whose records were dropped with the selection: their old files stay.
-    forgotten: BTreeSet<TargetScope>,
+    /// Scopes that left the selection: their old files stay.
+    deselected: BTreeSet<TargetScope>,
 }
 
 impl Checks {
@@ -55,13 +57,33 @@ impl Checks {
         self.outcomes.clear();
     }
 
-    pub(crate) fn cleared(&mut self, scope: &TargetScope, list_rv: u64) {
+    /// A scope was settled: files that are as the list says are repaired, whatever a person did before.
+    pub(crate) fn cleared(&mut self, cluster: &Cluster, tree: &Tree, scope: &TargetScope, list_rv: u64) {
         self.listed.insert(scope.clone(), list_rv);
+        let kind = cluster::kind_of(&scope.gvr);
+        for object in (0..OBJECTS.len()).filter(|object| cluster::covers(&scope.scope, *object)) {
+            let path = Path::Doc { target: plans::target_number(&scope.target), kind, object };
+            let content = match tree.get(&path) {
+                None => None,
+                Some(File::Ours(content)) => Some(*content),
+                Some(File::Foreign(_)) => continue,
+            };
+            let from = cluster.place_at((kind, object), list_rv);
+            if cluster.place((kind, object), from, content).is_some() {
+                self.drifted.remove(&path);
+            }
+        }
     }
 
+    /// The store drops what it knows of a scope.
     pub(crate) fn forgotten(&mut self, scope: &TargetScope) {
         self.listed.remove(scope);
-        self.forgotten.insert(scope.clone());
+        self.deselected.insert(scope.clone());
+    }
+
+    /// A person takes a scope out of the selection.
+    pub(crate) fn deselected(&mut self, scope: &TargetScope) {
+        self.deselected.insert(scope.clone());
     }
 
     /// A person changed one file.
@@ -71,7 +93,9 @@ impl Checks {
     }
 
     /// A person moved the branch to somewhere else.
-    pub(crate) fn person_moved_the_branch(&mut self) {
+    pub(crate) fn person_moved_the_branch(&mut self, before: &Tree, after: &Tree) {
+        let moved = after.iter().filter(|(path, file)| before.get(path) != Some(file));
+        self.brought_back.extend(moved.map(|(path, _)| *path));
         for target in 0..2 {
             for kind in 0..2 {
                 for object in 0..OBJECTS.len() {
@@ -137,7 +161,7 @@ impl Checks {
 
     /// INV-3: the floor never passes an event whose state is not in the remote or dirty.
     pub(crate) fn floor(
-        &mut self,
+        &self,
         stored: &Inspection,
         cluster: &Cluster,
         remote: &Remote,
@@ -165,9 +189,8 @@ impl Checks {
                     Some(File::Foreign(_)) => continue,
                 };
                 let from = cluster.place_at((kind, object), seen.rv.number().unwrap_or(0));
-                if cluster.place((kind, object), from, content).is_some() {
-                    self.drifted.remove(&path);
-                } else if !owed && !self.drifted.contains(&path) {
+                let there = cluster.place((kind, object), from, content).is_some();
+                if !there && !owed && !self.drifted.contains(&path) {
                     let what = format!("{path} holds {content:?}, but rv {} was passed", seen.rv);
                     return broken("INV-3", what);
                 }
@@ -269,7 +292,10 @@ impl Checks {
                 let path = Path::Doc { target: plans::target_number(&scope.target), kind, object };
                 let wanted = cluster.live.get(&(kind, object)).map(|live| File::Ours(live.content));
                 let found = tree.get(&path).copied();
-                let left = wanted.is_none() && (self.was_deselected(scope, object) || self.may_be_orphaned());
+                let unknown = self.was_deselected(scope, object)
+                    || self.brought_back.contains(&path)
+                    || self.may_be_orphaned();
+                let left = wanted.is_none() && unknown;
                 let refused = match found {
                     Some(File::Foreign(_)) => true,
                     // Somebody's document of an object that never was.
@@ -286,7 +312,7 @@ impl Checks {
 
     /// Configuration is not a deletion: what was selected before, in whatever scope, keeps its files.
     fn was_deselected(&self, scope: &TargetScope, object: usize) -> bool {
-        self.forgotten.iter().any(|old| {
+        self.deselected.iter().any(|old| {
             old.target == scope.target
                 && old.gvr.resource == scope.gvr.resource
                 && cluster::covers(&old.scope, object)

@@ -9,6 +9,7 @@
 mod cluster;
 mod faults;
 mod invariants;
+mod jobs;
 mod owner;
 mod plans;
 mod remote;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use upriver_engine::Tick;
 use upriver_engine::branch::{Branch, BranchOptions, Command, Event, TargetPlan};
-use upriver_model::{CommitId, Epoch, Failure, FailureClass, ReplicaId, TargetUid, WatchKey};
+use upriver_model::{CommitId, Epoch, ReplicaId, TargetUid, WatchKey};
 use upriver_store::{Journal, StoreError};
 
 use crate::Bug;
@@ -58,19 +58,19 @@ pub(crate) struct Owner {
     pub(crate) journal: Option<Rc<Handle>>,
     store_queue: VecDeque<(u32, Command)>,
     store_work: Option<(u32, Result<StoreDone, StoreError>)>,
-    git_queue: VecDeque<(u32, Command)>,
+    pub(crate) git_queue: VecDeque<(u32, Command)>,
     pub(crate) git_work: Option<(u32, GitWork)>,
-    built: Option<(Option<CommitId>, CommitId)>,
+    pub(crate) built: Option<(Option<CommitId>, CommitId)>,
     proof: Option<(u32, Proof)>,
     pub(crate) watches: BTreeMap<WatchKey, Watcher>,
     pub(crate) inbox: VecDeque<(u32, Event)>,
     pub(crate) plan_version: u64,
-    plans: Vec<TargetPlan>,
+    pub(crate) plans: Vec<TargetPlan>,
     /// Fetches so far, and how many of them came before the last proof was asked for (INV-4).
-    fetches: u64,
-    proven: u64,
-    fetched: BTreeMap<Option<CommitId>, u64>,
-    own_tip: Option<CommitId>,
+    pub(crate) fetches: u64,
+    pub(crate) proven: u64,
+    pub(crate) fetched: BTreeMap<Option<CommitId>, u64>,
+    pub(crate) own_tip: Option<CommitId>,
 }
 
 /// What a process can do next.
@@ -389,103 +389,6 @@ impl Owner {
         let Some((_, result @ Ok(_))) = &mut self.store_work else { return false };
         *result = Err(StoreError::Unavailable { reason: "the connection broke".to_owned() });
         true
-    }
-
-    fn git_run(&mut self, s: &mut Shared) -> Result<(), Broken> {
-        let current = self.engine.life();
-        if self.git_work.is_none() {
-            let Some((life, command)) = self.git_queue.pop_front() else { return Ok(()) };
-            if life != current && life != u32::MAX {
-                return Ok(());
-            }
-            self.git_work = Some((life, GitWork::Waiting(command)));
-        }
-        let Some((life, GitWork::Waiting(command))) = self.git_work.take() else { return Ok(()) };
-        let work = self.git_job(s, command)?;
-        self.git_work = Some((life, work));
-        Ok(())
-    }
-
-    fn git_job(&mut self, s: &mut Shared, command: Command) -> Result<GitWork, Broken> {
-        Ok(GitWork::Done(match command {
-            Command::Fetch { until } => {
-                let fetched = s.remote.fetch(until.as_ref(), &self.targets());
-                self.fetches += 1;
-                self.fetched.insert(fetched.base.expected_old().cloned(), self.fetches);
-                Event::Fetched(Ok(Box::new(fetched)))
-            }
-            Command::Build { base, units } => {
-                let built = s.remote.build(&base, &units, &self.targets());
-                self.built = built.new.clone().map(|new| (base.expected_old().cloned(), new));
-                Event::Built(Ok(Box::new(built)))
-            }
-            Command::Push => return self.push(s),
-            _ => Event::RefRead(Ok(s.remote.tip.clone())),
-        }))
-    }
-
-    fn push(&mut self, s: &mut Shared) -> Result<GitWork, Broken> {
-        let Some((old, new)) = self.built.clone() else {
-            let failure = Failure::new(FailureClass::Internal, "nothing was built");
-            return Ok(GitWork::Done(Event::Pushed(Err(failure))));
-        };
-        let proven = self.fetched.get(&old).is_none_or(|fetch| *fetch <= self.proven);
-        let own = self.own_tip.is_some() && self.own_tip == old;
-        crate::invariants::proven_before_push(self.number, own || proven)?;
-        let flight = s.remote.send(self.number, old, new);
-        Ok(GitWork::Flying(flight))
-    }
-
-    /// A push came to its end at the remote.
-    pub(crate) fn push_ended(&mut self, flight: u64, landed: bool, new: &CommitId, uncertain: bool) {
-        if landed {
-            self.own_tip = Some(new.clone());
-        }
-        let Some((_, work @ GitWork::Flying(_))) = &mut self.git_work else { return };
-        if !matches!(work, GitWork::Flying(number) if *number == flight) {
-            return;
-        }
-        let result = if uncertain {
-            Err(Failure::new(FailureClass::Uncertain, "the connection broke"))
-        } else if landed {
-            Ok(())
-        } else {
-            Err(Failure::new(FailureClass::Superseded, "the branch moved"))
-        };
-        *work = GitWork::Done(Event::Pushed(result));
-    }
-
-    /// The connection of a push breaks; the push itself may be anywhere.
-    pub(crate) fn lose_push_answer(&mut self, bug: bool) -> bool {
-        let Some((_, work @ GitWork::Flying(_))) = &mut self.git_work else { return false };
-        let failure = Failure::new(FailureClass::Uncertain, "the connection broke");
-        *work = GitWork::Done(Event::Pushed(if bug { Ok(()) } else { Err(failure) }));
-        true
-    }
-
-    /// The next Git job fails with a class.
-    pub(crate) fn fail_git(&mut self, class: FailureClass) -> bool {
-        let Some((_, work @ GitWork::Waiting(_))) = &mut self.git_work else { return false };
-        let failure = Failure::new(class, "the host said no");
-        let event = match work {
-            GitWork::Waiting(Command::Fetch { .. }) => Event::Fetched(Err(failure)),
-            GitWork::Waiting(Command::Build { .. }) => Event::Built(Err(failure)),
-            GitWork::Waiting(Command::Push) => Event::Pushed(Err(failure)),
-            GitWork::Waiting(_) => Event::RefRead(Err(failure)),
-            GitWork::Flying(_) | GitWork::Done(_) => return false,
-        };
-        *work = GitWork::Done(event);
-        true
-    }
-
-    /// Takes the next Git job without running it, so that it can be made to fail.
-    pub(crate) fn stage_git(&mut self) {
-        if self.git_work.is_none()
-            && let Some((life, command)) = self.git_queue.pop_front()
-            && life == self.engine.life()
-        {
-            self.git_work = Some((life, GitWork::Waiting(command)));
-        }
     }
 
     /// Nothing waits, nothing flies, everything that the cluster has is in.

@@ -76,16 +76,7 @@ fn adopt(owner: &Owner, s: &mut Shared) -> Done {
 
 fn operate(journal: &dyn Journal, s: &mut Shared, command: Command) -> Done {
     match command {
-        Command::Load => {
-            let mut loaded = ready(journal.load())?;
-            if s.has_bug(Bug::AttemptsForgotten) {
-                loaded.attempts.clear();
-            }
-            if s.has_bug(Bug::EntriesForgotten) {
-                loaded.entries.clear();
-            }
-            event(Event::Loaded(Box::new(loaded)))
-        }
+        Command::Load => load(journal, s),
         Command::Open(opening) if s.has_bug(Bug::OpenSkipped) => {
             let cursors = ready(journal.load())?.cursors;
             let cursor = cursors.get(&opening.watch.to_string()).cloned();
@@ -104,18 +95,7 @@ fn operate(journal: &dyn Journal, s: &mut Shared, command: Command) -> Done {
             let generations = ready(journal.raise(scopes.clone()))?;
             event(Event::Raised(scopes, generations))
         }
-        Command::Clear(clear) => {
-            let mut clear = clear;
-            if s.has_bug(Bug::SettledBeforePush) {
-                clear.spec_hash = early_settlement(&s.plans, &clear);
-            }
-            let (scope, list) = (clear.scope.clone(), clear.list_rv.number().unwrap_or(0));
-            let reply = ready(journal.clear(*clear))?;
-            if reply == ClearReply::Cleared {
-                s.checks.cleared(&scope, list);
-            }
-            event(Event::Cleared(scope, reply))
-        }
+        Command::Clear(clear) => self::clear(journal, s, *clear),
         Command::Forget(scope) => {
             ready(journal.forget(scope.clone()))?;
             s.checks.forgotten(&scope);
@@ -140,6 +120,30 @@ fn operate(journal: &dyn Journal, s: &mut Shared, command: Command) -> Done {
         }
         other => panic!("not a store command: {other:?}"),
     }
+}
+
+fn load(journal: &dyn Journal, s: &Shared) -> Done {
+    let mut loaded = ready(journal.load())?;
+    if s.has_bug(Bug::AttemptsForgotten) {
+        loaded.attempts.clear();
+    }
+    if s.has_bug(Bug::EntriesForgotten) {
+        loaded.entries.clear();
+    }
+    event(Event::Loaded(Box::new(loaded)))
+}
+
+fn clear(journal: &dyn Journal, s: &mut Shared, mut clear: Clear) -> Done {
+    if s.has_bug(Bug::SettledBeforePush) {
+        clear.spec_hash = early_settlement(&s.plans, &clear);
+    }
+    let (scope, list) = (clear.scope.clone(), clear.list_rv.number().unwrap_or(0));
+    let reply = ready(journal.clear(clear))?;
+    if reply == ClearReply::Cleared {
+        let tree = s.remote.tip_tree();
+        s.checks.cleared(&s.cluster, &tree, &scope, list);
+    }
+    event(Event::Cleared(scope, reply))
 }
 
 /// Limits so small that a journal is full now and then.

@@ -279,7 +279,7 @@ impl Watcher {
                 ]
             }
             Start::Resume(rv) => {
-                let after = self.cursor.or(rv.number()).unwrap_or(0);
+                let after = self.cursor.or_else(|| rv.number()).unwrap_or(0);
                 if after < cluster.compacted || after > cluster.rv {
                     let rewound = after > cluster.rv;
                     self.state = State::Expired;

@@ -247,10 +247,14 @@ impl World {
     }
 
     fn finish(&mut self) -> Result<(), Broken> {
+        let scopes = self.s.plans.scopes();
         let Some(stored) = self.s.inspect() else {
+            // Nobody asks a store for nothing.
+            if scopes.is_empty() {
+                return Ok(());
+            }
             return Err(Broken { rule: "FINAL", what: "there is no journal".to_owned() });
         };
-        let scopes = self.s.plans.scopes();
         self.s.checks.finally(&stored, &self.s.cluster, &self.s.remote, &scopes)
     }
 }

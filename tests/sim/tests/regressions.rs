@@ -12,7 +12,7 @@ use upriver_model::{
     Author, BranchKey, CommitId, EntryId, Epoch, Failure, FailureClass, FleetId, Gvr, IdSet, Incarnation,
     ObjectKey, Operation, ResourceVersion, Scope, TargetScope, TargetUid, WatchKey,
 };
-use upriver_store::{Adopted, AppendReply, ClearReply, Loaded, OpenReply, Opening};
+use upriver_store::{Adopted, AppendReply, ClearReply, OpenReply, Opening};
 
 /// An owner that a test talks to.
 struct Story {
@@ -104,7 +104,7 @@ impl Story {
             tip: None,
             subtrees: BTreeMap::new(),
         }));
-        story.tell(Event::Loaded(Box::new(Loaded::default())));
+        story.tell(Event::Loaded(Box::default()));
         let commands = story.tell(fetched("tip-0"));
         let opening = started(&commands);
         story.tell(Event::Opening(opening.clone()));

@@ -72,10 +72,10 @@ fn one_seed() {
 #[test]
 fn seeds_that_once_failed_hold() {
     let failed = [
-        (Profile::Crashes, [1, 21, 320, 399, 1717].as_slice()),
+        (Profile::Crashes, [1, 21, 320, 399, 1717, 7669, 16_506, 28_045].as_slice()),
         (Profile::StoreLoss, &[25]),
-        (Profile::Remote, &[0, 4, 135, 246, 590, 879]),
-        (Profile::Everything, &[2, 49, 142, 2573]),
+        (Profile::Remote, &[0, 4, 135, 246, 590, 879, 2383, 2733, 3779]),
+        (Profile::Everything, &[2, 49, 142, 2573, 3072, 6593]),
     ];
     for (profile, seeds) in failed {
         for seed in seeds {

@@ -15,10 +15,12 @@
 //! loaded again (F5). Absent: clocks, Git objects, YAML, paths.
 
 mod event;
+mod intake;
 mod recovery;
 mod replay;
 mod round;
 mod streams;
+mod tip;
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -94,17 +94,26 @@ impl Branch {
         self.settle_old_attempts(fetched);
         self.phase = Phase::Running;
         self.next_poll = now + self.options.drift_poll_ms;
+        let drifted = self.last_settled.as_ref() != fetched.base.expected_old();
+        self.install(&loaded);
         for stored in owed {
-            let closed = self.windows.add(now, stored);
-            self.enqueue(closed);
+            self.take_up(now, &loaded, stored);
         }
         // They have waited long enough, and no two clocks need be compared (F22).
         let closed = self.windows.close_all();
         self.enqueue(closed);
-        let drifted = self.last_settled.as_ref() != fetched.base.expected_old();
-        self.install(&loaded);
         if drifted {
             self.compare_subtrees(fetched);
+        }
+    }
+
+    /// An entry of a dirty scope waits for the list: an earlier list, newer than the entry, may be in the remote already
+    /// although nobody settled it (F3b). If the scope left the selection before that, nobody will list it: the file stays.
+    fn take_up(&mut self, now: Tick, loaded: &Loaded, stored: StoredEntry) {
+        match self.scopes.get_mut(&scope_of(&stored)) {
+            Some(scope) if !scope.settled => scope.held.push(stored),
+            None if !was_settled(loaded, &stored) => self.ledger.pass(stored.id, &stored.entry.target),
+            Some(_) | None => self.apply(now, stored),
         }
     }
 
@@ -208,11 +217,23 @@ impl Branch {
     }
 }
 
+fn scope_of(stored: &StoredEntry) -> TargetScope {
+    let entry = &stored.entry;
+    TargetScope { target: entry.target.clone(), gvr: entry.gvr.clone(), scope: entry.scope.clone() }
+}
+
+/// True if the entry's scope was not dirty when its last owner ended.
+fn was_settled(loaded: &Loaded, stored: &StoredEntry) -> bool {
+    let key = scope_of(stored).as_key();
+    let generation = loaded.generations.get(&key).copied().unwrap_or(0);
+    loaded.settled.get(&key).is_some_and(|record| {
+        record.generation == generation && Paid::parse(&record.spec_hash).list_rv.is_some()
+    })
+}
+
 /// True if a list that settled the entry's scope holds it, or what came after it (F3d).
 fn is_listed(loaded: &Loaded, stored: &StoredEntry) -> bool {
-    let entry = &stored.entry;
-    let (target, gvr, scope) = (entry.target.clone(), entry.gvr.clone(), entry.scope.clone());
-    let record = loaded.settled.get(&TargetScope { target, gvr, scope }.as_key());
+    let record = loaded.settled.get(&scope_of(stored).as_key());
     record
         .and_then(|record| Paid::parse(&record.spec_hash).list_rv)
         .is_some_and(|list| covered(stored, &list))

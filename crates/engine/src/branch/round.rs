@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use upriver_model::{
-    Attempt, AttemptId, Author, CommitId, Failure, FailureClass, IdSet, Intend, Outcome, TargetScope,
-    TargetUid,
+    Attempt, AttemptId, CommitId, Failure, FailureClass, IdSet, Intend, Outcome, TargetScope, TargetUid,
 };
 use upriver_store::Settle;
 
-use super::{Base, Branch, Built, Command, Fetched, Phase, Replayed, Unit, UnitKind};
+use super::{Base, Branch, Built, Command, Phase, Replayed, Unit, UnitKind};
 use crate::retry::{self, Retry};
 use crate::time::Tick;
 
@@ -17,7 +16,7 @@ use crate::time::Tick;
 const REREAD_MS: u64 = 5_000;
 
 #[derive(Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Reserving,
     Fetching,
     Building,
@@ -42,19 +41,19 @@ enum Stage {
 /// One round.
 #[derive(Debug)]
 pub(super) struct Round {
-    id: AttemptId,
-    units: Vec<Unit>,
-    stage: Stage,
-    base: Base,
+    pub(super) id: AttemptId,
+    pub(super) units: Vec<Unit>,
+    pub(super) stage: Stage,
+    pub(super) base: Base,
     /// True if the base was fetched in this round, so that a proof sent after it is needed (F9).
-    fetched: bool,
-    rebuilt: bool,
-    built: Option<Built>,
+    pub(super) fetched: bool,
+    pub(super) rebuilt: bool,
+    pub(super) built: Option<Built>,
     /// Tips that were sent onto this base, with the number of units that each holds: any of them may still land.
-    sent: Vec<(CommitId, usize)>,
+    pub(super) sent: Vec<(CommitId, usize)>,
     /// Units that an earlier push of this round has brought into the remote after all.
-    landed: Vec<Unit>,
-    outcome: Outcome,
+    pub(super) landed: Vec<Unit>,
+    pub(super) outcome: Outcome,
 }
 
 impl Branch {
@@ -151,7 +150,7 @@ impl Branch {
     }
 
     /// A rebuild is a new round of the same order, never a shortcut; what has closed meanwhile joins it.
-    fn refetch(&mut self) {
+    pub(super) fn refetch(&mut self) {
         self.tip = None;
         let joined: Vec<Unit> = self.queue.drain(..).collect();
         let until = self.last_settled.clone();
@@ -162,88 +161,13 @@ impl Branch {
         self.out.push(Command::Fetch { until });
     }
 
-    fn build(&mut self) {
+    pub(super) fn build(&mut self) {
         let Some(round) = &self.round else { return };
         let base = round.base.clone();
         let units = round.units.iter().map(|unit| (unit.clone(), self.header(unit))).collect();
         self.out.push(Command::Build { base, units: Arc::new(units) });
         if let Some(round) = &mut self.round {
             round.stage = Stage::Building;
-        }
-    }
-
-    pub(super) fn fetched(&mut self, now: Tick, result: Result<Box<Fetched>, Failure>) {
-        if self.phase == Phase::Fetching {
-            match result {
-                Ok(fetched) => self.recover(now, &fetched),
-                Err(failure) => self.first_fetch_failed(now, failure),
-            }
-            return;
-        }
-        match result {
-            Ok(fetched) => self.fetched_tip(&fetched),
-            Err(failure) if self.round.as_ref().is_some_and(|round| round.stage == Stage::Fetching) => {
-                self.round_failed(now, failure);
-            }
-            // An idle look that a round has overtaken.
-            Err(failure) => self.note_failure(failure),
-        }
-    }
-
-    fn fetched_tip(&mut self, fetched: &Fetched) {
-        self.tip = Some((fetched.base.clone(), false));
-        self.forgive_moved_tip(&fetched.base);
-        self.settle_old_attempts(fetched);
-        let evidence = self.evidence(fetched);
-        let landed = self.take_landed(fetched);
-        if !landed {
-            self.compare_subtrees(fetched);
-        }
-        let Some(round) = &mut self.round else { return };
-        if round.stage != Stage::Fetching {
-            return;
-        }
-        round.base = fetched.base.clone();
-        round.fetched = true;
-        let units = std::mem::take(&mut round.units);
-        let (in_remote, owed): (Vec<Unit>, Vec<Unit>) = units
-            .into_iter()
-            .partition(|unit| !unit.entries.is_empty() && unit.entries.iter().all(|id| evidence.holds(id)));
-        round.units = owed;
-        for unit in in_remote {
-            self.pass_all(&unit);
-        }
-        self.build();
-    }
-
-    /// A push of this round whose outcome was not known has landed: its units are in the remote, replays included, and must
-    /// not be applied to what came after them. True if nothing came on top of it.
-    fn take_landed(&mut self, fetched: &Fetched) -> bool {
-        let tip = fetched.base.expected_old();
-        let Some(round) = &mut self.round else { return false };
-        let in_remote =
-            |id: &CommitId| tip == Some(id) || fetched.history.iter().any(|(commit, _)| commit == id);
-        let landed =
-            round.sent.iter().filter(|(id, _)| in_remote(id)).max_by_key(|(_, units)| *units).cloned();
-        if round.base.expected_old() != tip {
-            // Whatever was sent onto another base is refused from now on.
-            round.sent.clear();
-        }
-        let Some((id, units)) = landed else { return false };
-        let rest = round.units.split_off(units.min(round.units.len()));
-        let units = std::mem::replace(&mut round.units, rest);
-        for unit in &units {
-            self.pass_all(unit);
-        }
-        if let Some(round) = &mut self.round {
-            round.landed.extend(units);
-        }
-        tip == Some(&id)
-    }
-
-    fn forgive_moved_tip(&mut self, base: &Base) {
-        if self.suspicious.as_ref().is_some_and(|found| found != base) {
-            self.suspicious = None;
         }
     }
 
@@ -273,7 +197,7 @@ impl Branch {
         }
     }
 
-    fn block(&mut self, now: Tick) {
+    pub(super) fn block(&mut self, now: Tick) {
         let fence_after = self.options.fence_after_ms;
         let Some(round) = &mut self.round else { return };
         let since = match round.stage {
@@ -337,87 +261,9 @@ impl Branch {
         }
     }
 
-    fn push_landed(&mut self) {
+    pub(super) fn push_landed(&mut self) {
         let rebuilt = self.round.as_ref().is_some_and(|round| round.rebuilt);
         self.settle(if rebuilt { Outcome::Rebased } else { Outcome::Pushed });
-    }
-
-    pub(super) fn ref_read(&mut self, now: Tick, result: Result<Option<CommitId>, Failure>) {
-        let tip = match result {
-            Ok(tip) => tip,
-            Err(failure) => {
-                // An idle look is not the round's, even if one has begun since.
-                let asked = self.round.as_ref().is_some_and(|round| {
-                    matches!(round.stage, Stage::Reading | Stage::Blocked { reading: true, .. })
-                });
-                if asked {
-                    self.round_failed(now, failure);
-                } else {
-                    self.note_failure(failure);
-                }
-                return;
-            }
-        };
-        let Some(round) = &mut self.round else {
-            self.polled(tip.as_ref());
-            return;
-        };
-        let new = round.built.as_ref().and_then(|built| built.new.as_ref());
-        match round.stage {
-            Stage::Reading if new.is_some() && tip.as_ref() == new => self.push_landed(),
-            Stage::Reading => {
-                let message = "the connection broke inside the push; the branch does not hold it yet";
-                self.round_failed(now, Failure::new(FailureClass::Uncertain, message));
-            }
-            Stage::Blocked { since, .. } => {
-                if tip.as_ref() != round.base.expected_old() {
-                    self.refetch();
-                } else if now.since(since) >= self.options.fence_after_ms {
-                    self.fence();
-                } else {
-                    self.block(now);
-                }
-            }
-            Stage::Reserving
-            | Stage::Fetching
-            | Stage::Building
-            | Stage::Proving
-            | Stage::Intending
-            | Stage::Pushing
-            | Stage::Settling
-            | Stage::Waiting { .. } => {}
-        }
-    }
-
-    /// An idle look at the branch: somebody else may have moved, rewound or deleted it.
-    fn polled(&mut self, tip: Option<&CommitId>) {
-        self.outcome = self.outcome.filter(|outcome| *outcome != Outcome::Unreachable);
-        self.failure = None;
-        self.git_failures = 0;
-        let known = self.tip.as_ref().map(|(base, _)| base.expected_old().cloned());
-        if known != Some(tip.cloned()) {
-            self.tip = None;
-            self.out.push(Command::Fetch { until: self.last_settled.clone() });
-        }
-    }
-
-    /// Adds an empty commit, in the name of a target that still exists: nobody builds for another.
-    fn fence(&mut self) {
-        let Some(round) = &mut self.round else { return };
-        let fenced = round.units.iter().any(|unit| unit.kind == UnitKind::Fence);
-        let of_unit = round.units.iter().map(|unit| &unit.target).find(|uid| self.plans.contains_key(*uid));
-        if let (false, Some(target)) = (fenced, of_unit.or(self.plans.keys().next()).cloned()) {
-            let time_ms = round.units.last().map_or(0, |unit| unit.time_ms);
-            round.units.push(Unit {
-                target,
-                author: Author::NotAttempted,
-                kind: UnitKind::Fence,
-                changes: Vec::new(),
-                entries: IdSet::new(),
-                time_ms,
-            });
-        }
-        self.build();
     }
 
     pub(super) fn note_failure(&mut self, failure: Failure) {
@@ -425,7 +271,7 @@ impl Branch {
         self.failure = Some(failure);
     }
 
-    fn round_failed(&mut self, now: Tick, failure: Failure) {
+    pub(super) fn round_failed(&mut self, now: Tick, failure: Failure) {
         if self.round.is_none() {
             self.note_failure(failure);
             return;
@@ -511,18 +357,6 @@ impl Branch {
             Some(reason) => self.refused.insert(path.to_owned(), reason.to_owned()),
             None => self.refused.remove(path),
         };
-    }
-
-    /// Our push left this tip: every older attempt on another base is refused by the remote from now on.
-    fn moved_to(&mut self, tip: Option<&CommitId>) {
-        if let Some(tip) = tip {
-            let base = Base::Branch(tip.clone());
-            self.tip = Some((base.clone(), true));
-            self.suspicious = None;
-            let fetched = Fetched { base, history: Vec::new(), subtrees: BTreeMap::new() };
-            self.settle_old_attempts(&fetched);
-        }
-        self.last_settled = self.tip.as_ref().and_then(|(base, _)| base.expected_old().cloned());
     }
 
     pub(super) fn settled(&mut self, now: Tick, attempt: AttemptId) {
