@@ -37,7 +37,10 @@ impl std::error::Error for LogError {}
 /// # Errors
 /// If the level is not a filter.
 pub fn init_logs(level: &str, encoding: LogEncoding) -> Result<(), LogError> {
-    let filter = EnvFilter::try_new(level).map_err(|error| LogError(error.to_string()))?;
+    // The election library says every three seconds that somebody else holds the office.
+    let quiet = if level.contains("kube_leader_election") { "" } else { ",kube_leader_election=warn" };
+    let filter =
+        EnvFilter::try_new(format!("{level}{quiet}")).map_err(|error| LogError(error.to_string()))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start (in tests) keeps the first one's settings.
     let started = match encoding {
