@@ -58,8 +58,14 @@ impl Checks {
     }
 
     /// A scope was settled: files that are as the list says are repaired, whatever a person did before.
-    pub(crate) fn cleared(&mut self, cluster: &Cluster, tree: &Tree, scope: &TargetScope, list_rv: u64) {
+    pub(crate) fn cleared(&mut self, cluster: &Cluster, remote: &Remote, scope: &TargetScope, list_rv: u64) {
         self.listed.insert(scope.clone(), list_rv);
+        let tip = remote.tip.as_ref().and_then(|tip| remote.commits.get(tip));
+        if tip.is_none_or(|commit| commit.header.is_none()) {
+            // A person was here after us, and nobody has seen it yet.
+            return;
+        }
+        let tree = remote.tip_tree();
         let kind = cluster::kind_of(&scope.gvr);
         for object in (0..OBJECTS.len()).filter(|object| cluster::covers(&scope.scope, *object)) {
             let path = Path::Doc { target: plans::target_number(&scope.target), kind, object };
@@ -190,7 +196,8 @@ impl Checks {
                 };
                 let from = cluster.place_at((kind, object), seen.rv.number().unwrap_or(0));
                 let there = cluster.place((kind, object), from, content).is_some();
-                if !there && !owed && !self.drifted.contains(&path) {
+                let excused = self.drifted.contains(&path) || self.brought_back.contains(&path);
+                if !there && !owed && !excused {
                     let what = format!("{path} holds {content:?}, but rv {} was passed", seen.rv);
                     return broken("INV-3", what);
                 }

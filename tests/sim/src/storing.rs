@@ -140,8 +140,7 @@ fn clear(journal: &dyn Journal, s: &mut Shared, mut clear: Clear) -> Done {
     let (scope, list) = (clear.scope.clone(), clear.list_rv.number().unwrap_or(0));
     let reply = ready(journal.clear(clear))?;
     if reply == ClearReply::Cleared {
-        let tree = s.remote.tip_tree();
-        s.checks.cleared(&s.cluster, &tree, &scope, list);
+        s.checks.cleared(&s.cluster, &s.remote, &scope, list);
     }
     event(Event::Cleared(scope, reply))
 }

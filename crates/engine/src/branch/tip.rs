@@ -2,9 +2,9 @@
 //!
 //! In: fetched tips, refs that were read. Out: units that have landed after all, drift, rebuilds, the fence (F10).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use upriver_model::{Author, CommitId, Failure, FailureClass, IdSet, Outcome};
+use upriver_model::{Author, CommitId, Failure, FailureClass, IdSet, Outcome, TargetScope, TargetUid};
 
 use super::round::Stage;
 use super::{Base, Branch, Command, Fetched, Phase, Unit, UnitKind};
@@ -77,10 +77,20 @@ impl Branch {
         for unit in &units {
             self.pass_all(unit);
         }
+        let targets: BTreeSet<TargetUid> = units.iter().map(|unit| unit.target.clone()).collect();
         if let Some(round) = &mut self.round {
             round.landed.extend(units);
         }
-        tip == Some(&id)
+        let on_top = tip == Some(&id);
+        if !on_top {
+            // Somebody came on top before we knew what our push left: there is nothing to compare with.
+            let scopes = self.scopes.keys().filter(|scope| targets.contains(&scope.target));
+            let scopes: Vec<TargetScope> = scopes.cloned().collect();
+            if !scopes.is_empty() {
+                self.raise(scopes);
+            }
+        }
+        on_top
     }
 
     fn forgive_moved_tip(&mut self, base: &Base) {
