@@ -121,7 +121,6 @@ fn append_arguments(call: &mut ScriptInvocation<'_>, keys: &Keys, frame: &Frame,
     for scope in &scopes {
         call.key(keys.inventory(scope));
     }
-    let bytes: usize = frame.entries.iter().map(|item| item.entry.size()).sum();
     call.arg(frame.opening.watch.to_string())
         .arg(frame.opening.watch_epoch)
         .arg(frame.opening.stream)
@@ -129,8 +128,7 @@ fn append_arguments(call: &mut ScriptInvocation<'_>, keys: &Keys, frame: &Frame,
         .arg(&frame.opening.scope_hash)
         .arg(frame.cursor.as_ref().map_or("", ResourceVersion::as_str))
         .arg(limits.entries)
-        .arg(limits.bytes)
-        .arg(bytes);
+        .arg(limits.bytes);
     for item in &frame.entries {
         let deleted = item.entry.operation == upriver_model::Operation::Delete;
         call.arg(item.id.to_string())
@@ -139,6 +137,7 @@ fn append_arguments(call: &mut ScriptInvocation<'_>, keys: &Keys, frame: &Frame,
             .arg(&*item.entry.uid)
             .arg(item.entry.rv.as_str())
             .arg(if deleted { "1" } else { "0" })
+            .arg(item.entry.size())
             .arg(load::encode_entry(&item.entry));
     }
 }

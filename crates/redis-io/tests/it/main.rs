@@ -107,3 +107,27 @@ async fn an_unknown_record_is_named_not_skipped() {
     let loaded = journal.load().await.expect("readable");
     assert_eq!((loaded.entries.len(), loaded.undecodable.len()), (0, 1));
 }
+
+#[tokio::test]
+async fn entries_that_the_guard_drops_do_not_count_towards_the_limit() {
+    let server = RedisServer::start().await;
+    let store = store(&server);
+    let f = Fixture::new("bytes");
+    let (journal, _) = f.adopt(&store, 1).await.expect("a free journal");
+    let opening = f.opening(1, 1);
+    journal.open(opening.clone()).await.expect("opens");
+    let bytes = async || {
+        let mut connection =
+            server.client().get_multiplexed_async_connection().await.expect("the server is up");
+        let meta = format!("upriver:j1:{{{}}}:meta", f.branch);
+        let get = redis::cmd("HGET").arg(&meta).arg("bytes").to_owned();
+        get.query_async::<u64>(&mut connection).await.expect("a number")
+    };
+    let entry = f.entry((1, 1), "a", 5, upriver_model::Operation::Create);
+    let one = entry.entry.size() as u64;
+    journal.append(f.frame(&opening, 1, 5, vec![entry]), JournalLimits::default()).await.expect("appended");
+    assert_eq!(bytes().await, one);
+    let again = f.entry((1, 2), "a", 5, upriver_model::Operation::Update);
+    journal.append(f.frame(&opening, 2, 5, vec![again]), JournalLimits::default()).await.expect("answered");
+    assert_eq!(bytes().await, one, "the version was known");
+}
