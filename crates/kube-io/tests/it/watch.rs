@@ -8,7 +8,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use upriver_kube_io::discovery;
 use upriver_kube_io::watch::{Begin, Item, Watch, WatchError, WatchSpec, list_page};
 use upriver_model::{Gvr, ResourceVersion, Scope};
-use upriver_testkit::{ControlPlane, User};
+use upriver_testkit::{ControlPlane, ControlPlaneOptions, User};
 
 fn spec(namespace: &str) -> WatchSpec {
     WatchSpec {
@@ -128,6 +128,26 @@ async fn a_version_from_before_the_servers_memory_is_expired() {
         },
     };
     assert!(matches!(ended, WatchError::Expired { .. }), "{ended}");
+}
+
+#[tokio::test]
+async fn a_server_without_streaming_lists_says_so_and_lists_in_pages() {
+    let options = ControlPlaneOptions {
+        extra_flags: vec!["--feature-gates=WatchList=false".into()],
+        ..Default::default()
+    };
+    let plane = ControlPlane::start_with(options).await;
+    let client = plane.client(User::Upriver);
+    let namespace = plane.fresh_namespace("paged").await;
+    create(&client, &namespace, "a").await;
+    let opened = Watch::open(&client, &spec(&namespace), &Begin::Initial).await.err();
+    assert!(matches!(opened, Some(WatchError::NoStreamingList { .. })), "{opened:?}");
+    let page = list_page(&client, &spec(&namespace), 500, None).await.expect("a list");
+    assert_eq!(page.items.len(), 1);
+    create(&client, &namespace, "b").await;
+    let mut watch = Watch::open(&client, &spec(&namespace), &Begin::After(page.rv)).await.expect("opens");
+    let Item::Added(object) = watch.next().await.expect("goes on") else { panic!("an object was added") };
+    assert_eq!(name_of(&object), "b");
 }
 
 async fn nobody(plane: &ControlPlane) -> Client {
