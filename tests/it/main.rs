@@ -2,6 +2,8 @@
 
 mod branches;
 mod crashes;
+mod editing;
+mod faults;
 mod first_light;
 mod foreign_files;
 mod owners;

@@ -12,14 +12,24 @@ use gix::protocol::fetch::{Arguments, Context, Negotiate, Options, Response, Sha
 use crate::error::GitError;
 use crate::remote::{AGENT, Remote, Session};
 
+/// How much of each commit is wanted. A remote that cannot filter sends everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Everything,
+    /// No files.
+    Trees,
+    /// No trees either.
+    Commits,
+}
+
 /// One fetch.
 pub(crate) struct Request<'a> {
     pub(crate) want: ObjectId,
     /// Commits whose whole trees we have.
     pub(crate) haves: &'a [ObjectId],
     pub(crate) depth: NonZeroU32,
-    /// Ask for commits without trees and files, where the remote can do that.
-    pub(crate) commits_only: bool,
+    /// What may be left out, where the remote can do that.
+    pub(crate) content: Content,
     /// Lists the commits here whose parents are not; kept in git's own format.
     pub(crate) shallow_file: PathBuf,
 }
@@ -76,8 +86,13 @@ impl Negotiate for OneRound<'_> {
 
     fn add_wants(&mut self, arguments: &mut Arguments, _remote_ref_target_known: &[bool]) -> bool {
         arguments.want(self.0.want);
-        if self.0.commits_only && arguments.can_use_filter() {
-            arguments.filter("tree:0");
+        let filter = match self.0.content {
+            Content::Everything => None,
+            Content::Trees => Some("blob:none"),
+            Content::Commits => Some("tree:0"),
+        };
+        if let Some(filter) = filter.filter(|_| arguments.can_use_filter()) {
+            arguments.filter(filter);
         }
         true
     }

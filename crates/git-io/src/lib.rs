@@ -23,6 +23,7 @@ mod objects;
 mod pack;
 mod push;
 mod remote;
+mod trace;
 mod tree;
 mod url;
 

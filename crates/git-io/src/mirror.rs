@@ -13,10 +13,11 @@ use gix::objs::{CommitRef, Kind};
 
 use crate::builder::{Builder, tree_of};
 use crate::error::GitError;
-use crate::fetch;
+use crate::fetch::{self, Content};
 use crate::names::{split_folder, validate_branch};
 use crate::objects::{ObjectStore, write_pack};
 use crate::remote::{Remote, Service, Session, full_name};
+use crate::trace;
 use crate::tree::{self, read_tree};
 
 /// Tells our directories from a user's, and old layouts from this one.
@@ -213,7 +214,7 @@ impl Mirror {
             want: tip,
             haves: &self.complete[from..],
             depth: NonZeroU32::MIN,
-            commits_only: false,
+            content: Content::Everything,
             shallow_file: self.dir.join("shallow"),
         };
         request.run(remote, session, |pack| self.store.write_pack(pack))?;
@@ -237,32 +238,53 @@ impl Mirror {
         if known.len() >= limit || !more_exists {
             return Ok(known);
         }
-        // A place of its own: commits without trees must never be taken for a complete base.
+        self.with_history(remote, tip, limit, Content::Commits, |store| walk(store, tip, limit))
+    }
+
+    /// Which commit was the last to change each file of a tip? Looks at up to `limit` commits along first parents, newest
+    /// first; each comes with the files, below one of `folders`, that no newer one has changed and that the tip holds. A
+    /// file that none of them changed is in no list.
+    ///
+    /// # Errors
+    /// See [`GitError`].
+    pub fn last_changes(
+        &mut self,
+        remote: &Remote,
+        tip: ObjectId,
+        folders: &[&str],
+        limit: usize,
+    ) -> Result<Vec<(CommitInfo, Vec<String>)>, GitError> {
+        let folders = folders.iter().map(|folder| split_folder(folder)).collect::<Result<Vec<_>, _>>()?;
+        self.with_history(remote, tip, limit, Content::Trees, |store| {
+            trace::last_changes(store, &walk(store, tip, limit)?, &folders)
+        })
+    }
+
+    /// Fetches history into a place of its own: commits that are not whole must never be taken for a complete base.
+    fn with_history<T>(
+        &self,
+        remote: &Remote,
+        tip: ObjectId,
+        limit: usize,
+        content: Content,
+        read: impl FnOnce(&ObjectStore) -> Result<T, GitError>,
+    ) -> Result<T, GitError> {
         let dir = self.dir.join("history");
         let _ = fs::remove_dir_all(&dir);
         let objects = dir.join("objects");
-        let mut store = ObjectStore::open(&objects)?;
+        ObjectStore::open(&objects)?;
         let mut session = Session::open(remote, Service::UploadPack)?;
         // In protocol version 1 the refs are part of the handshake and must be taken before the next request.
         session.refs(remote, Some(&["HEAD".to_owned()]))?;
         let depth = u32::try_from(limit).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
-        let request = fetch::Request {
-            want: tip,
-            haves: &[],
-            depth,
-            commits_only: true,
-            shallow_file: dir.join("shallow"),
-        };
+        let request =
+            fetch::Request { want: tip, haves: &[], depth, content, shallow_file: dir.join("shallow") };
         let result = request
             .run(remote, &mut session, |pack| {
                 write_pack(&objects, pack, None).map_err(|error| GitError::local("store a pack", &error))
             })
             .and_then(|()| ObjectStore::open(&objects))
-            .and_then(|fresh| {
-                store = fresh;
-                walk(&store, tip, limit)
-            });
-        drop(store);
+            .and_then(|store| read(&store));
         let _ = fs::remove_dir_all(&dir);
         result
     }

@@ -100,8 +100,37 @@ impl Shared {
 pub struct GitServer {
     address: SocketAddr,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    serving: Mutex<Option<Serving>>,
+}
+
+/// The thread that answers.
+struct Serving {
+    stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Serving {
+    fn start(socket: std::net::TcpListener, shared: Arc<Shared>) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("git-server".into()).spawn(move || {
+            runtime.block_on(async move {
+                tokio::select! {
+                    _ = serve(socket, shared) => {}
+                    _ = stopped => {}
+                }
+            });
+            // Drops every request in flight, and with it the backend process that the request owns.
+            runtime.shutdown_timeout(Duration::from_secs(2));
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    fn end(self) {
+        let _ = self.stop.send(());
+        let _ = self.thread.join();
+    }
 }
 
 impl GitServer {
@@ -118,22 +147,29 @@ impl GitServer {
         let shared = Arc::new(Shared { root, backend, ..Shared::default() });
 
         let socket = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-        socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let (stop, stopped) = oneshot::channel();
-        let state = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("git-server".into()).spawn(move || {
-            runtime.block_on(async move {
-                tokio::select! {
-                    _ = serve(socket, state) => {}
-                    _ = stopped => {}
-                }
-            });
-            // Drops every request in flight, and with it the backend process that the request owns.
-            runtime.shutdown_timeout(Duration::from_secs(2));
-        })?;
-        Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
+        let serving = Serving::start(socket, Arc::clone(&shared))?;
+        Ok(Self { address, shared, serving: Mutex::new(Some(serving)) })
+    }
+
+    /// The host goes away: requests in flight break, connections are refused. The repositories stay.
+    pub fn stop(&self) {
+        if let Some(serving) = lock(&self.serving).take() {
+            serving.end();
+        }
+    }
+
+    /// It is back on the same port; no effect while it runs.
+    ///
+    /// # Errors
+    /// When somebody took the port meanwhile.
+    pub fn start_again(&self) -> io::Result<()> {
+        let mut serving = lock(&self.serving);
+        if serving.is_none() {
+            let socket = std::net::TcpListener::bind(self.address)?;
+            *serving = Some(Serving::start(socket, Arc::clone(&self.shared))?);
+        }
+        Ok(())
     }
 
     /// `http://127.0.0.1:port`, without a trailing slash.
@@ -204,12 +240,7 @@ impl GitServer {
 
 impl Drop for GitServer {
     fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }
 
@@ -221,12 +252,27 @@ pub fn git(args: &[&str], cwd: &Path) -> String {
     git_with_input(args, cwd, "")
 }
 
+/// As [`git`], for what may fail, such as a push that loses a race.
+///
+/// # Errors
+/// What git printed.
+pub fn try_git(args: &[&str], cwd: &Path) -> Result<String, String> {
+    run_git(args, cwd, "")
+}
+
 /// As [`git`], with text on standard input.
 ///
 /// # Panics
 /// When git fails.
 pub fn git_with_input(args: &[&str], cwd: &Path, input: &str) -> String {
-    use io::Write as _;
+    match run_git(args, cwd, input) {
+        Ok(output) => output,
+        Err(stderr) => panic!("git {args:?} failed: {stderr}"),
+    }
+}
+
+fn run_git(args: &[&str], cwd: &Path, input: &str) -> Result<String, String> {
+    use std::io::Write as _;
     let mut child = Command::new("git")
         .args(args)
         .current_dir(cwd)
@@ -256,8 +302,10 @@ pub fn git_with_input(args: &[&str], cwd: &Path, input: &str) -> String {
     let output = child.wait_with_output().expect("git runs to its end");
     let _ = feeder.join();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "git {args:?} failed: {stderr}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    if !output.status.success() {
+        return Err(stderr.into_owned());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// A lock that outlives a panicking test thread: the data are counters and lists, never half written.

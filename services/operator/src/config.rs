@@ -38,6 +38,16 @@ pub enum Encoding {
     Text,
 }
 
+/// Where journals live.
+#[derive(Clone, Copy, Debug, Deserialize, ValueEnum, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// Redis, shared by all replicas.
+    Redis,
+    /// The memory of this process: one replica, nothing outlives it but what is in Git.
+    Embedded,
+}
+
 /// Text that is never printed.
 #[derive(Clone, Deserialize)]
 #[serde(transparent)]
@@ -72,6 +82,9 @@ pub struct RunArgs {
     /// Name of the pod; part of the replica id, and tells a restarted process from a second one.
     #[arg(long, env = "POD_NAME")]
     pub pod_name: Option<String>,
+    /// Where journals live [default: redis]. `embedded` needs no Redis and serves one replica.
+    #[arg(long, env = "UPRIVER_STORE")]
+    pub store: Option<StoreKind>,
     /// Redis as host:port or redis://host:port.
     #[arg(long, env = "REDIS_ADDR")]
     pub redis_addr: Option<String>,
@@ -125,8 +138,8 @@ pub struct Config {
     pub namespace: String,
     /// Pod name, empty outside of one.
     pub pod_name: String,
-    /// Redis URL with the password in it.
-    pub redis_url: Secret,
+    /// Redis URL with the password in it; `None` for the embedded store.
+    pub redis_url: Option<Secret>,
     /// First part of every key.
     pub redis_key_prefix: String,
     /// Accept an unreadable policy.
@@ -204,7 +217,7 @@ pub fn load(args: RunArgs) -> Result<Config, ConfigError> {
         None => RunArgs::default(),
     };
     validate(prefer!(args, file:
-        kubeconfig, namespace, pod_name, redis_addr, redis_username, redis_password, redis_db, redis_key_prefix,
+        kubeconfig, namespace, pod_name, store, redis_addr, redis_username, redis_password, redis_db, redis_key_prefix,
         redis_allow_unknown_policy, health_probe_bind_address, metrics_bind_address, data_dir, log_level, log_encoding,
         fence_after, drift_poll_interval, git_timeout,
     ))
@@ -217,7 +230,10 @@ fn read_file(path: &PathBuf) -> Result<RunArgs, ConfigError> {
 }
 
 fn validate(raw: RunArgs) -> Result<Config, ConfigError> {
-    let redis_url = redis_url(&raw)?;
+    let redis_url = match raw.store.unwrap_or(StoreKind::Redis) {
+        StoreKind::Redis => Some(redis_url(&raw)?),
+        StoreKind::Embedded => None,
+    };
     let prefix = raw.redis_key_prefix.unwrap_or_else(|| "upriver".to_owned());
     let prefix = prefix.trim_end_matches(':').to_owned();
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
@@ -259,7 +275,8 @@ fn validate(raw: RunArgs) -> Result<Config, ConfigError> {
 }
 
 fn redis_url(raw: &RunArgs) -> Result<Secret, ConfigError> {
-    let expected = "the address of Redis, for example redis:6379";
+    let expected =
+        "the address of Redis, for example redis:6379; a single replica can do without: --store embedded";
     let address = raw.redis_addr.clone().ok_or(ConfigError::Missing { flag: "redis-addr", expected })?;
     if address.contains("://") {
         if !address.starts_with("redis://") {
@@ -326,7 +343,8 @@ mod tests {
         let mut raw = args();
         raw.redis_password = Some(Secret("p@ss/1".to_owned()));
         let config = load(raw).expect("valid");
-        assert_eq!(config.redis_url.reveal(), "redis://:p%40ss%2F1@redis:6379/0");
+        let url = config.redis_url.as_ref().map(Secret::reveal);
+        assert_eq!(url, Some("redis://:p%40ss%2F1@redis:6379/0"));
         assert!(!format!("{config:?}").contains("p@ss"));
         assert!(!format!("{config:?}").contains("p%40ss"));
     }
@@ -335,6 +353,8 @@ mod tests {
     fn a_missing_or_wrong_setting_says_what_to_write() {
         let message = |raw: RunArgs| load(raw).map(|_| ()).expect_err("refused").to_string();
         assert!(message(RunArgs::default()).contains("--redis-addr is missing"));
+        let embedded = RunArgs { store: Some(StoreKind::Embedded), ..RunArgs::default() };
+        assert!(load(embedded).expect("no Redis is needed").redis_url.is_none());
         let with = |change: fn(&mut RunArgs)| {
             let mut raw = args();
             change(&mut raw);

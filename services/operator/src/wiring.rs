@@ -15,7 +15,7 @@ use upriver_kube_io::client::Clients;
 use upriver_kube_io::lease::Leases;
 use upriver_model::{BranchKey, FleetId};
 use upriver_redis_io::{RedisOptions, RedisStore};
-use upriver_store::{Store, StoreError};
+use upriver_store::{EmbeddedStore, Store, StoreError};
 use upriver_telemetry::metric;
 
 use crate::config::{self, Action, Cli, Config};
@@ -42,6 +42,8 @@ enum StartError {
     Store(StoreError),
     #[error(transparent)]
     Listen(#[from] http::ListenError),
+    #[error(transparent)]
+    NotAlone(ownership::NotAlone),
     #[error("the process cannot be set up: {0}")]
     System(String),
 }
@@ -104,6 +106,7 @@ async fn run(config: Config) -> Result<(), StartError> {
         shared,
         pod: config.pod_name.clone(),
         replica: links.replica.clone(),
+        alone: config.redis_url.is_none(),
     };
     let control = links.control(&config, &clients);
     // The control part ends last: it shows what the data part did at the end.
@@ -113,14 +116,18 @@ async fn run(config: Config) -> Result<(), StartError> {
     tasks.close();
 
     let ended = tokio::select! {
-        ended = owning => ended,
-        ended = controlled => ended,
+        ended = owning => ended.map(|refused| refused.err()),
+        ended = controlled => ended.map(|()| None),
     };
     stop.cancel();
     control_stop.cancel();
     tasks.wait().await;
     tracing::info!("upriver has stopped");
-    ended.map_err(|error| StartError::System(format!("a task ended: {error}")))
+    match ended {
+        Ok(None) => Ok(()),
+        Ok(Some(refused)) => Err(StartError::NotAlone(refused)),
+        Err(error) => Err(StartError::System(format!("a task ended: {error}"))),
+    }
 }
 
 /// Name of a candidate for the housekeeper's office.
@@ -219,7 +226,11 @@ async fn kube_config(config: &Config) -> Result<KubeConfig, StartError> {
 }
 
 fn store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
-    let mut options = RedisOptions::new(config.redis_url.reveal());
+    let Some(url) = &config.redis_url else {
+        tracing::info!("the embedded store: one replica, its journal ends with the process");
+        return Ok(Arc::new(EmbeddedStore::new()));
+    };
+    let mut options = RedisOptions::new(url.reveal());
     options.prefix.clone_from(&config.redis_key_prefix);
     options.allow_unknown_policy = config.redis_allow_unknown_policy;
     Ok(Arc::new(RedisStore::new(&options).map_err(StartError::Store)?))

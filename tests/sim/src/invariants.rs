@@ -290,6 +290,7 @@ impl Checks {
             return broken("FINAL", format!("{owed} entries are owed and {open} attempts are open"));
         }
         let tree = remote.tip_tree();
+        let own = remote.own_files(remote.tip.as_ref());
         for (scope, spec_hash) in scopes {
             if !is_settled(stored, scope, spec_hash) {
                 return broken("FINAL", format!("{scope} is not settled"));
@@ -299,9 +300,9 @@ impl Checks {
                 let path = Path::Doc { target: plans::target_number(&scope.target), kind, object };
                 let wanted = cluster.live.get(&(kind, object)).map(|live| File::Ours(live.content));
                 let found = tree.get(&path).copied();
-                let unknown = self.was_deselected(scope, object)
-                    || self.brought_back.contains(&path)
-                    || self.may_be_orphaned();
+                // What a person's own commit brought back is a person's; what our commits wrote is ours to take away.
+                let theirs = self.brought_back.contains(&path) && !own.contains(&path);
+                let unknown = self.was_deselected(scope, object) || theirs;
                 let left = wanted.is_none() && unknown;
                 let refused = match found {
                     Some(File::Foreign(_)) => true,
@@ -324,11 +325,6 @@ impl Checks {
                 && old.gvr.resource == scope.gvr.resource
                 && cluster::covers(&old.scope, object)
         })
-    }
-
-    /// An inventory that was lost with the store names no deletion any more (F27 is not built yet).
-    fn may_be_orphaned(&self) -> bool {
-        self.losses > 0
     }
 }
 

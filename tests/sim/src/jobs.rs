@@ -3,6 +3,7 @@
 use upriver_engine::branch::{Command, Event};
 use upriver_model::{CommitId, Failure, FailureClass};
 
+use crate::Bug;
 use crate::invariants::Broken;
 use crate::owner::{GitWork, Owner};
 use crate::shared::Shared;
@@ -27,12 +28,15 @@ impl Owner {
         Ok(GitWork::Done(match command {
             Command::Fetch { until } => {
                 let fetched = s.remote.fetch(until.as_ref(), &self.targets());
+                if !fetched.joined && !s.has_bug(Bug::CommitsForgotten) {
+                    self.own = s.remote.own_files(fetched.base.expected_old());
+                }
                 self.fetches += 1;
                 self.fetched.insert(fetched.base.expected_old().cloned(), self.fetches);
                 Event::Fetched(Ok(Box::new(fetched)))
             }
             Command::Build { base, units } => {
-                let built = s.remote.build(&base, &units, &self.targets());
+                let built = s.remote.build(&base, &units, &self.targets(), &self.own);
                 self.built = built.new.clone().map(|new| (base.expected_old().cloned(), new));
                 Event::Built(Ok(Box::new(built)))
             }

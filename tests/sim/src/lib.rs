@@ -81,6 +81,8 @@ pub enum Bug {
     EntriesForgotten,
     /// A scope counts as settled before the list that settles it is pushed.
     SettledBeforePush,
+    /// After a loss nobody asks what our own commits wrote (F27).
+    CommitsForgotten,
 }
 
 /// A schedule that broke an invariant.

@@ -3,7 +3,7 @@
 //! Store commands run one at a time in order, Git jobs too; running and answering are two steps, so that a crash can come
 //! between them. Watches send through one inbox. An answer carries the life in which it was asked for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use upriver_engine::Tick;
@@ -13,6 +13,7 @@ use upriver_store::{Journal, StoreError};
 
 use crate::Bug;
 use crate::invariants::Broken;
+use crate::remote::Path;
 use crate::shared::{Shared, branch_key, fleet};
 use crate::storing::{self, StoreDone};
 use crate::watcher::{ToWatch, Watcher};
@@ -66,6 +67,8 @@ pub(crate) struct Owner {
     pub(crate) inbox: VecDeque<(u32, Event)>,
     pub(crate) plan_version: u64,
     pub(crate) plans: Vec<TargetPlan>,
+    /// Files that our own commits were the last to change, as of the last fetch that did not join what was known.
+    pub(crate) own: BTreeSet<Path>,
     /// Fetches so far, and how many of them came before the last proof was asked for (INV-4).
     pub(crate) fetches: u64,
     pub(crate) proven: u64,
@@ -119,6 +122,7 @@ impl Owner {
             inbox: VecDeque::new(),
             plan_version: 0,
             plans: Vec::new(),
+            own: BTreeSet::new(),
             fetches: 0,
             proven: 0,
             fetched: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! The Git remote: commits, one branch, compare-and-swap pushes that may land late, and people who push too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -123,6 +123,28 @@ impl Remote {
         chain
     }
 
+    /// Files that our own commits were the last to change (F27).
+    pub(crate) fn own_files(&self, tip: Option<&CommitId>) -> BTreeSet<Path> {
+        let mut decided = BTreeSet::new();
+        let mut own = BTreeSet::new();
+        for id in self.chain(tip, None) {
+            let Some(commit) = self.commits.get(&id) else { continue };
+            let before = self.tree(commit.parent.as_ref());
+            let changed = before
+                .keys()
+                .chain(commit.tree.keys())
+                .filter(|path| before.get(path) != commit.tree.get(path) && !decided.contains(*path));
+            for path in changed.copied().collect::<BTreeSet<Path>>() {
+                decided.insert(path);
+                let target = commit.header.as_ref().map(|header| plans::target_number(&header.target));
+                if target.is_some() && target == path.target() {
+                    own.insert(path);
+                }
+            }
+        }
+        own
+    }
+
     pub(crate) fn fetch(&self, until: Option<&CommitId>, targets: &[TargetUid]) -> Fetched {
         let base = match (&self.tip, &self.default_tip) {
             (Some(tip), _) => Base::Branch(tip.clone()),
@@ -138,7 +160,11 @@ impl Remote {
             })
             .collect();
         let subtrees = subtrees(&self.tree(parent(&base)), targets);
-        Fetched { base, history, subtrees }
+        let joined = until.is_some() && {
+            let known = self.chain(self.tip.as_ref(), None);
+            until.is_some_and(|until| known.contains(until))
+        };
+        Fetched { base, history, joined, subtrees }
     }
 
     /// Stacks one commit per unit on the base, as the operator's planner does.
@@ -147,6 +173,7 @@ impl Remote {
         base: &Base,
         units: &[(Unit, JournalHeader)],
         targets: &[TargetUid],
+        own: &BTreeSet<Path>,
     ) -> Built {
         let mut tip = parent(base).cloned();
         let mut tree = (*self.tree(tip.as_ref())).clone();
@@ -157,6 +184,7 @@ impl Remote {
             if targets.contains(&unit.target) {
                 let before = tree.clone();
                 apply(&mut tree, unit, &mut result);
+                reclaim(&mut tree, unit, own);
                 let fence = unit.kind == UnitKind::Fence;
                 if tree != before || fence {
                     let commit = Commit {
@@ -198,6 +226,24 @@ fn subtrees(tree: &Tree, targets: &[TargetUid]) -> BTreeMap<TargetUid, Option<Co
         if files.is_empty() { None } else { Some(hash_of(files)) }
     };
     targets.iter().map(|uid| (uid.clone(), folder(plans::target_number(uid)))).collect()
+}
+
+/// As the operator does: what the list lacks, and only our own commits have touched, goes (F27).
+fn reclaim(tree: &mut BTreeMap<Path, File>, unit: &Unit, own: &BTreeSet<Path>) {
+    let UnitKind::Replay(replayed) = &unit.kind else { return };
+    if !replayed.reclaim {
+        return;
+    }
+    let number = plans::target_number(&unit.target);
+    let listed: BTreeSet<usize> = replayed.inventory.iter().map(|(key, _)| cluster::object_of(key)).collect();
+    tree.retain(|path, file| {
+        let Path::Doc { target, kind, object } = *path else { return true };
+        let here = target == number
+            && kind == cluster::kind_of(&replayed.scope.gvr)
+            && cluster::covers(&replayed.scope.scope, object);
+        let gone = here && own.contains(path) && !listed.contains(&object);
+        !(gone && matches!(file, File::Ours(_)))
+    });
 }
 
 fn apply(tree: &mut BTreeMap<Path, File>, unit: &Unit, result: &mut UnitResult) {

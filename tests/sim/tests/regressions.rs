@@ -57,7 +57,12 @@ fn commit(text: &str) -> CommitId {
 
 fn fetched(tip: &str) -> Event {
     let base = Base::Branch(commit(tip));
-    Event::Fetched(Ok(Box::new(Fetched { base, history: Vec::new(), subtrees: BTreeMap::new() })))
+    Event::Fetched(Ok(Box::new(Fetched {
+        base,
+        history: Vec::new(),
+        joined: true,
+        subtrees: BTreeMap::new(),
+    })))
 }
 
 fn built(new: Option<&str>, units: usize) -> Event {

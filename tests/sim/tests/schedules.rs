@@ -127,4 +127,5 @@ fn a_push_without_compare_and_swap_is_caught() {
 fn a_successor_that_forgets_is_caught() {
     is_caught(Bug::AttemptsForgotten, Profile::Crashes, &["FINAL", "INV-3"]);
     is_caught(Bug::EntriesForgotten, Profile::Crashes, &["INV-3", "FINAL"]);
+    is_caught(Bug::CommitsForgotten, Profile::StoreLoss, &["FINAL"]);
 }

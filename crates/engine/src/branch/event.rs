@@ -152,6 +152,9 @@ pub struct Fetched {
     pub base: Base,
     /// First-parent history from the tip down to the last known tip, or as deep as was asked for.
     pub history: Vec<(CommitId, Option<JournalHeader>)>,
+    /// True if that history leads down to the tip that was asked for. If not, nobody knows what lies between, and the
+    /// fetch has found out which files our own commits were the last to change (F27).
+    pub joined: bool,
     /// Tree of each target's folder.
     pub subtrees: BTreeMap<TargetUid, Option<CommitId>>,
 }
@@ -189,6 +192,8 @@ pub enum UnitKind {
 pub struct Replayed {
     /// The scope.
     pub scope: TargetScope,
+    /// Kind of its type.
+    pub kind: Box<str>,
     /// Generation that it pays.
     pub generation: u64,
     /// What "settled" will mean.
@@ -199,6 +204,9 @@ pub struct Replayed {
     pub list_rv: ResourceVersion,
     /// What the list held.
     pub inventory: Vec<(ObjectKey, Seen)>,
+    /// Files of this scope that the list lacks and that our own commits were the last to change go too: the inventory
+    /// that would name them was lost, or a person brought them back (F27).
+    pub reclaim: bool,
 }
 
 /// What became of one unit.

@@ -54,6 +54,7 @@ impl Branch {
         let Some(pending) = self.pending_frames.pop_front() else { return };
         match reply {
             AppendReply::Appended { stamped_ms, kept } => {
+                self.full = self.full && pending.entries.is_empty();
                 self.out.push(Command::Ack(pending.opening, pending.seq));
                 for (item, kept) in pending.entries.into_iter().zip(kept) {
                     if kept {
@@ -66,7 +67,10 @@ impl Branch {
                 }
             }
             AppendReply::Duplicate => self.out.push(Command::Ack(pending.opening, pending.seq)),
-            AppendReply::Full => self.out.push(Command::Hold(pending.opening, pending.seq)),
+            AppendReply::Full => {
+                self.full = true;
+                self.out.push(Command::Hold(pending.opening, pending.seq));
+            }
             AppendReply::Gap | AppendReply::Stale | AppendReply::Rescope => {
                 let current = self.watches.get(&pending.opening.watch);
                 if current.is_some_and(|watch| watch.opening == pending.opening) {

@@ -36,7 +36,7 @@ pub use event::{
     TargetPlan, Unit, UnitKind, UnitResult, WatchFrame, WatchHealth, WatchedEvent,
 };
 pub use streams::scope_hash;
-pub use view::{BranchView, ScopeView, TargetView};
+pub use view::{BranchView, JournalState, ScopeView, TargetView};
 
 use crate::ledger::Ledger;
 use crate::retry::{self, Retry};
@@ -123,6 +123,8 @@ pub struct Branch {
     configured: bool,
     /// No watch is started any more.
     draining: bool,
+    /// The last frame was refused because the journal is at its limit.
+    full: bool,
 }
 
 impl Branch {
@@ -164,6 +166,7 @@ impl Branch {
             outcome: None,
             configured: false,
             draining: false,
+            full: false,
         }
     }
 
@@ -351,6 +354,7 @@ impl Branch {
         self.round = None;
         self.open_attempts.clear();
         self.tip = None;
+        self.full = false;
         self.phase = Phase::Down { until };
     }
 }

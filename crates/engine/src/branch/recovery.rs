@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use upriver_model::{Attempt, CommitId, EntryId, Failure, IdSet, Outcome, StoredEntry, TargetScope};
+use upriver_model::{
+    Attempt, CommitId, EntryId, Failure, IdSet, Outcome, StoredEntry, TargetScope, TargetUid,
+};
 use upriver_store::{Adopted, Loaded, Settle};
 
 use super::replay::Paid;
@@ -95,7 +97,8 @@ impl Branch {
         self.phase = Phase::Running;
         self.next_poll = now + self.options.drift_poll_ms;
         let drifted = self.last_settled.as_ref() != fetched.base.expected_old();
-        self.install(&loaded);
+        self.install(&loaded, true);
+        self.drop_undecodable(&loaded);
         for stored in owed {
             self.take_up(now, &loaded, stored);
         }
@@ -161,6 +164,21 @@ impl Branch {
         owed
     }
 
+    /// Entries that this release cannot read: they name no scope, so every scope is listed again, and they pass.
+    fn drop_undecodable(&mut self, loaded: &Loaded) {
+        if loaded.undecodable.is_empty() {
+            return;
+        }
+        self.raise(self.scopes.keys().cloned().collect());
+        // No header needs to name them: whatever they stood for is in the lists.
+        let nobody = TargetUid::new("");
+        for id in &loaded.undecodable {
+            if self.ledger.owe(*id, 0) {
+                self.ledger.pass(*id, &nobody);
+            }
+        }
+    }
+
     /// Attempts of a predecessor, or of an earlier life: settled by evidence, or left open because they may still land.
     pub(super) fn settle_old_attempts(&mut self, fetched: &Fetched) {
         let landed = |id: &CommitId| {
@@ -205,6 +223,10 @@ impl Branch {
         }
         self.subtrees = fetched.subtrees.clone();
         if !drifted.is_empty() {
+            if !fetched.joined {
+                // Set back to before our last push: files of objects that are gone since may be there again.
+                self.reclaim(&drifted);
+            }
             self.raise(drifted);
         }
     }

@@ -52,7 +52,9 @@ pub(super) struct Paid<'a> {
 
 impl<'a> Paid<'a> {
     /// No specification: the inventory is recorded, the files are not in the remote yet.
-    const NOTHING: &'static str = "replaying";
+    const REPLAYING: &'static str = "replaying";
+    /// The same, and the list has to ask our own commits too (F27).
+    pub(super) const RECLAIMING: &'static str = "reclaiming";
 
     pub(super) fn parse(text: &'a str) -> Self {
         match text.rsplit_once('@') {
@@ -152,7 +154,8 @@ impl Branch {
         let never = self.plans.get(&key.target).is_none_or(|plan| plan.never_prune);
         let spec_hash = scope.subscription.spec_hash.clone();
         let kind = scope.subscription.kind.clone();
-        let unit = replay_unit(&replay, &seen, never, &kind, spec_hash);
+        let reclaim = scope.reclaim && !never;
+        let unit = replay_unit(&replay, &seen, never, reclaim, (&kind, spec_hash));
         self.record(&replay, seen, &unit);
         // Windows close first, so that commits stay in order (W2.18).
         let closed = self.windows.close_targets(&BTreeSet::from([key.target.clone()]));
@@ -169,6 +172,15 @@ impl Branch {
         }
         let (inventory, list_rv) = (inventory.into_iter().collect(), replay.snapshot.list_rv.clone());
         self.put_inventory(&replay.scope, list_rv, inventory);
+    }
+
+    /// What our commits wrote there may be more than the inventory knows (F27).
+    pub(super) fn reclaim(&mut self, scopes: &[TargetScope]) {
+        for key in scopes {
+            if let Some(scope) = self.scopes.get_mut(key) {
+                scope.reclaim = true;
+            }
+        }
     }
 
     /// The source went back in time: what was seen there says nothing about the versions to come.
@@ -188,11 +200,12 @@ impl Branch {
         inventory: Vec<(ObjectKey, Seen)>,
     ) {
         let Some(scope) = self.scopes.get(key) else { return };
+        let spec_hash = if scope.reclaim { Paid::RECLAIMING } else { Paid::REPLAYING };
         self.clears.push_back((key.clone(), Clearing::Inventory));
         self.out.push(Command::Clear(Box::new(Clear {
             scope: key.clone(),
             generation: scope.generation,
-            spec_hash: Paid::NOTHING.to_owned(),
+            spec_hash: spec_hash.to_owned(),
             opening: None,
             list_rv,
             inventory,
@@ -239,6 +252,7 @@ impl Branch {
         match reply {
             ClearReply::Cleared => {
                 scope.settled = true;
+                scope.reclaim = false;
                 for stored in std::mem::take(&mut scope.held) {
                     self.apply(now, stored);
                 }
@@ -257,8 +271,8 @@ fn replay_unit(
     replay: &PendingReplay,
     seen: &BTreeMap<ObjectKey, Seen>,
     never: bool,
-    kind: &str,
-    spec_hash: Box<str>,
+    reclaim: bool,
+    (kind, spec_hash): (&str, Box<str>),
 ) -> Unit {
     let snapshot = &replay.snapshot;
     let members: Vec<&Member> =
@@ -297,11 +311,13 @@ fn replay_unit(
         author: Author::NotAttempted,
         kind: UnitKind::Replay(Box::new(Replayed {
             scope: replay.scope.clone(),
+            kind: kind.into(),
             generation: replay.generation,
             spec_hash,
             opening: snapshot.opening.clone(),
             list_rv: snapshot.list_rv.clone(),
             inventory,
+            reclaim,
         })),
         changes,
         entries: IdSet::new(),

@@ -24,6 +24,8 @@ pub(super) struct Scope {
     pub(super) held: Vec<StoredEntry>,
     /// Version of the last list whose files are in the remote: whatever is not above it is covered (F3d).
     pub(super) list_rv: Option<ResourceVersion>,
+    /// The inventory does not know all that our commits wrote: the next list asks them too (F27).
+    pub(super) reclaim: bool,
     /// Stream in which the source was found to have gone back: lists of it and before are of another time (F18).
     pub(super) rewound_in: u64,
 }
@@ -127,8 +129,7 @@ impl Branch {
         let gone: BTreeSet<TargetUid> =
             before.into_keys().filter(|uid| !self.plans.contains_key(uid)).collect();
         self.drop_targets(&gone);
-        let loaded = Loaded::default();
-        self.install(&loaded);
+        self.install(&Loaded::default(), false);
     }
 
     /// Work of deleted targets passes: their files stay in Git as they are.
@@ -147,8 +148,9 @@ impl Branch {
         self.pending_replays.retain(|replay| !gone.contains(replay.target()));
     }
 
-    /// Brings scopes and watches in line with the plans. `loaded` is what the journal knew at the start of a life.
-    pub(super) fn install(&mut self, loaded: &Loaded) {
+    /// Brings scopes and watches in line with the plans. `loaded` is what the journal knew at the start of a life, which is
+    /// when a scope without a record may be one whose record was lost.
+    pub(super) fn install(&mut self, loaded: &Loaded, recovering: bool) {
         let wanted: BTreeMap<TargetScope, Subscription> = self
             .plans
             .values()
@@ -157,7 +159,7 @@ impl Branch {
             .collect();
         self.remove_scopes(&wanted, loaded);
         for (key, subscription) in wanted {
-            self.put_scope(key, subscription, loaded);
+            self.put_scope(key, subscription, loaded, recovering);
         }
         self.align_watches(loaded);
     }
@@ -187,7 +189,7 @@ impl Branch {
         }
     }
 
-    fn put_scope(&mut self, key: TargetScope, subscription: Subscription, loaded: &Loaded) {
+    fn put_scope(&mut self, key: TargetScope, subscription: Subscription, loaded: &Loaded, recovering: bool) {
         if let Some(scope) = self.scopes.get_mut(&key) {
             let changed = scope.subscription.spec_hash != subscription.spec_hash;
             scope.subscription = subscription;
@@ -203,6 +205,7 @@ impl Branch {
         let settled = paid
             .as_ref()
             .is_some_and(|(of, paid)| *of == generation && paid.spec_hash == &*subscription.spec_hash);
+        let reclaim = paid.as_ref().map_or(recovering, |(_, paid)| paid.spec_hash == Paid::RECLAIMING);
         let list_rv = paid.and_then(|(_, paid)| paid.list_rv);
         self.scopes.insert(
             key,
@@ -214,6 +217,7 @@ impl Branch {
                 listing: Listing::Idle,
                 held: Vec::new(),
                 list_rv,
+                reclaim,
                 rewound_in: 0,
             },
         );
@@ -411,6 +415,10 @@ impl Branch {
         }
         let scopes = self.keys_of(&opening.watch);
         if rewound {
+            // Objects that vanished with the lost time have files, and no inventory names them any more.
+            self.reclaim(&scopes);
+            self.tip = None;
+            self.out.push(Command::Fetch { until: None });
             // Versions start over: the guard would drop every event to come.
             for key in &scopes {
                 self.drop_guards(key, opening.stream);

@@ -183,7 +183,7 @@ impl Branch {
             let base = Base::Branch(tip.clone());
             self.tip = Some((base.clone(), true));
             self.suspicious = None;
-            let fetched = Fetched { base, history: Vec::new(), subtrees: BTreeMap::new() };
+            let fetched = Fetched { base, history: Vec::new(), joined: true, subtrees: BTreeMap::new() };
             self.settle_old_attempts(&fetched);
         }
         self.last_settled = self.tip.as_ref().and_then(|(base, _)| base.expected_old().cloned());

@@ -16,6 +16,8 @@ pub struct BranchView {
     pub outcome: Option<Outcome>,
     /// What is wrong now.
     pub failure: Option<Failure>,
+    /// How the journal is.
+    pub journal: JournalState,
     /// When a failed attempt is tried again.
     pub next_attempt: Option<Tick>,
     /// Entries that are owed.
@@ -26,6 +28,18 @@ pub struct BranchView {
     pub refused: BTreeMap<String, String>,
     /// The targets.
     pub targets: BTreeMap<TargetUid, TargetView>,
+}
+
+/// How a branch's journal is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalState {
+    /// It takes entries.
+    #[default]
+    Open,
+    /// The store does not answer, or is being returned to; nothing advances.
+    Unavailable,
+    /// It is at its limit: the watches are not read further until a push makes room.
+    Full,
 }
 
 /// One target.
@@ -69,11 +83,24 @@ impl Branch {
             running: self.phase == Phase::Running,
             outcome: self.outcome,
             failure: self.failure.clone(),
+            journal: self.journal_state(),
             next_attempt: self.next_attempt_at(),
             depth: self.ledger.depth(),
             tip: self.last_settled.clone(),
             refused: self.refused.clone(),
             targets,
+        }
+    }
+
+    fn journal_state(&self) -> JournalState {
+        let away = self.store_failures > 0
+            && matches!(self.phase, Phase::Down { .. } | Phase::Proving | Phase::Adopting | Phase::Loading);
+        if away {
+            JournalState::Unavailable
+        } else if self.full {
+            JournalState::Full
+        } else {
+            JournalState::Open
         }
     }
 

@@ -65,6 +65,8 @@ struct Silence {
     rv: String,
     renewals: u32,
     last: Tick,
+    /// It was seen to change: its process is alive.
+    spoke: bool,
 }
 
 /// The observer of one session.
@@ -123,6 +125,22 @@ impl Observer {
         acts
     }
 
+    /// Where only one replica may run: another that was seen alive and comes first. One that holds claims comes before one
+    /// that holds none, then the lower name, so that of two exactly one gives way.
+    #[must_use]
+    pub fn gives_way_to(&self, sighting: &Sighting) -> Option<String> {
+        let rank = |name: &str| {
+            let owns = sighting.claims.values().any(|claim| claim.holder.as_deref() == Some(name));
+            (!owns, name.to_owned())
+        };
+        let alive = |name: &str| {
+            sighting.sessions.get(name).is_some_and(|record| record.holder.is_some())
+                && self.silences.get(name).is_some_and(|silence| silence.spoke)
+        };
+        let first = self.silences.keys().filter(|name| alive(name)).min_by_key(|name| rank(name))?;
+        (rank(first) < rank(&self.me)).then(|| first.clone())
+    }
+
     fn watch_sessions(&mut self, now: Tick, in_a_row: u32, sighting: &Sighting) -> Vec<ClaimAct> {
         self.silences.retain(|name, _| sighting.sessions.contains_key(name));
         let mut acts = Vec::new();
@@ -162,9 +180,10 @@ impl Observer {
             rv: record.rv.clone(),
             renewals: 0,
             last: now,
+            spoke: false,
         });
         if silence.rv != record.rv {
-            *silence = Silence { rv: record.rv.clone(), renewals: 0, last: now };
+            *silence = Silence { rv: record.rv.clone(), renewals: 0, last: now, spoke: true };
             return false;
         }
         if now.since(silence.last) >= RENEWAL_GAP_MS {
@@ -305,6 +324,26 @@ mod tests {
         for turn in 0..40 {
             let now = Tick(4000 + turn * 2000);
             assert_eq!(observer.observe(now, 1, &nothing, &seen), vec![], "every other renewal fails");
+        }
+    }
+
+    #[test]
+    fn where_one_may_run_exactly_one_of_two_living_ones_gives_way() {
+        let both = |rv: u64, owner: &str| {
+            sighting(
+                [lease("a", rv, Some("a"), 0), lease("b", rv, Some("b"), 0)],
+                [lease("c", 1, Some(owner), 1)],
+            )
+        };
+        for (owner, loser) in [("a", "b"), ("b", "a")] {
+            for me in ["a", "b"] {
+                let mut observer = Observer::new(me, "");
+                observer.observe(Tick(0), 9, &BTreeSet::new(), &both(1, owner));
+                assert_eq!(observer.gives_way_to(&both(1, owner)), None, "not seen alive yet");
+                observer.observe(Tick(2000), 9, &BTreeSet::new(), &both(2, owner));
+                let expected = (me == loser).then(|| owner.to_owned());
+                assert_eq!(observer.gives_way_to(&both(2, owner)), expected, "{me}, owner {owner}");
+            }
         }
     }
 

@@ -7,3 +7,4 @@ mod names;
 mod oracle;
 mod pushing;
 mod support;
+mod tracing;

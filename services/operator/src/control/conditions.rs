@@ -3,7 +3,7 @@
 use upriver_api::condition::{Finding, Gate, types};
 use upriver_api::shared::StreamCounts;
 use upriver_api::{ConditionStatus, Reason};
-use upriver_engine::branch::{BranchView, ScopeView, TargetView};
+use upriver_engine::branch::{BranchView, JournalState, ScopeView, TargetView};
 use upriver_model::{Failure, FailureClass, TargetScope};
 
 use super::compile::{Refusal, RuleVerdict, TargetVerdict};
@@ -178,8 +178,17 @@ fn delivering(facts: &TargetFacts<'_>) -> (Finding, Gate) {
     let Some(view) = facts.owned.map(|owned| &owned.view) else {
         return (finding(Unknown, Reason::NoOwner.into(), "no replica owns the branch yet"), Gate::Open);
     };
+    if view.journal == JournalState::Full {
+        let message = "the branch's journal is at its limit: nothing is lost, what comes later waits in the cluster until \
+                       pushes make room (next action: wait)";
+        let gate = Gate::waiting(Reason::JournalOverflow, message);
+        return (finding(False, Reason::JournalOverflow.into(), message), gate);
+    }
     if let Some(failure) = &view.failure {
-        let reason = failure.class.outcome().as_str().to_owned();
+        let reason = match view.journal {
+            JournalState::Unavailable => Reason::JournalUnavailable.into(),
+            JournalState::Open | JournalState::Full => failure.class.outcome().as_str().to_owned(),
+        };
         let message = failure.to_string();
         let gate = if needs_person(failure) {
             Gate::blocked(&reason, &message)

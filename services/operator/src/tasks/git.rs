@@ -1,6 +1,6 @@
 //! The Git thread of one branch: one job at a time, all of them blocking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -18,6 +18,8 @@ use crate::crash::{self, Point};
 
 /// Commits that are searched for evidence.
 const HISTORY: usize = 200;
+/// Commits that are searched for who changed a file last (F27).
+const TRACED: usize = 2_000;
 
 /// Data of a credentials Secret; `None` is anonymous.
 pub(crate) type SecretData = Option<Arc<BTreeMap<String, Vec<u8>>>>;
@@ -79,7 +81,8 @@ impl GitThread {
         // One job is in flight at most: the engine asks for the next after the answer.
         let (orders, inbox) = sync_channel(1);
         std::thread::Builder::new().name("upriver-git".to_owned()).spawn(move || {
-            let mut worker = Worker { dir, timeout, mirror: None, remote: None, built: None };
+            let mut worker =
+                Worker { dir, timeout, mirror: None, remote: None, built: None, own: BTreeSet::new() };
             worker.run(&inbox);
             let _ = std::fs::remove_dir_all(&worker.dir);
         })?;
@@ -117,6 +120,8 @@ struct Worker {
     mirror: Option<Mirror>,
     remote: Option<(SecretData, Remote)>,
     built: Option<upriver_git_io::Built>,
+    /// Files that our own commits were the last to change, as of the last fetch that did not join what was known.
+    own: BTreeSet<String>,
 }
 
 impl Worker {
@@ -178,23 +183,27 @@ impl Worker {
         let remote = self.remote(spec, secret)?;
         let mirror = self.mirror()?;
         let base = mirror.fetch(&remote, &spec.branch).map_err(|error| failure(&error))?;
-        let tip = base.expected_old().filter(|tip| until.is_none_or(|until| *until != commit_id(*tip)));
+        let unchanged = until.is_some() && until == base.expected_old().map(commit_id).as_ref();
+        let tip = base.expected_old().filter(|_| !unchanged);
         let history = match tip {
             Some(tip) => {
                 mirror.first_parent_history(&remote, tip, HISTORY).map_err(|error| failure(&error))?
             }
             None => Vec::new(),
         };
-        let history = history
+        let joined = unchanged || history.iter().any(|commit| until == Some(&commit_id(commit.id)));
+        let history: Vec<(CommitId, Option<JournalHeader>)> = history
             .into_iter()
-            .map(|commit| {
-                let header = commit.extra_headers.iter().find(|(name, _)| name == JournalHeader::NAME);
-                (commit_id(commit.id), header.and_then(|(_, value)| JournalHeader::parse(value)))
-            })
+            .map(|commit| (commit_id(commit.id), header_of(&commit)))
             .take_while(|(id, _)| until != Some(id))
             .collect();
+        if !joined {
+            let own = own_files(mirror, &remote, spec, tip, &history).map_err(|error| failure(&error))?;
+            self.own = own;
+        }
+        let mirror = self.mirror()?;
         let subtrees = subtrees(mirror, spec, base.parent()).map_err(|error| failure(&error))?;
-        Ok(Fetched { base: engine_base(base), history, subtrees })
+        Ok(Fetched { base: engine_base(base), history, joined, subtrees })
     }
 
     fn build(
@@ -205,9 +214,25 @@ impl Worker {
         refused: &[String],
     ) -> Result<Built, Failure> {
         let base = git_base(base)?;
+        // Handed back below: the mirror is borrowed as long as the builder lives.
+        let own = std::mem::take(&mut self.own);
+        let built = self.build_with(spec, base, units, refused, &own);
+        self.own = own;
+        built
+    }
+
+    fn build_with(
+        &mut self,
+        spec: &BranchSpec,
+        base: upriver_git_io::Base,
+        units: &[(Unit, JournalHeader)],
+        refused: &[String],
+        own: &BTreeSet<String>,
+    ) -> Result<Built, Failure> {
         let mirror = self.mirror()?;
         let mut builder = mirror.build(base).map_err(|error| failure(&error))?;
-        let results = planner::plan(&mut builder, spec, units, refused).map_err(|error| failure(&error))?;
+        let results =
+            planner::plan(&mut builder, spec, units, refused, own).map_err(|error| failure(&error))?;
         let tip = builder.tip();
         let built = builder.finish().map_err(|error| failure(&error))?;
         let new = built.as_ref().map(|built| commit_id(built.new));
@@ -272,6 +297,36 @@ fn failed(done: &Done) -> Option<&Failure> {
         Done::Pushed(result) => result.as_ref().err(),
         Done::RefRead(result) => result.as_ref().err(),
     }
+}
+
+fn header_of(commit: &upriver_git_io::CommitInfo) -> Option<JournalHeader> {
+    let header = commit.extra_headers.iter().find(|(name, _)| name == JournalHeader::NAME);
+    header.and_then(|(_, value)| JournalHeader::parse(value))
+}
+
+/// Files in the targets' folders that a commit of this fleet, for that target, was the last to change, whatever journal it
+/// came from (F27). Without any such commit in sight, nothing is asked of the remote.
+fn own_files(
+    mirror: &mut Mirror,
+    remote: &Remote,
+    spec: &BranchSpec,
+    tip: Option<ObjectId>,
+    history: &[(CommitId, Option<JournalHeader>)],
+) -> Result<BTreeSet<String>, upriver_git_io::GitError> {
+    let ours = |header: &JournalHeader| header.branch == spec.key;
+    let Some(tip) = tip.filter(|_| history.iter().any(|(_, header)| header.as_ref().is_some_and(ours)))
+    else {
+        return Ok(BTreeSet::new());
+    };
+    let folders: Vec<&str> = spec.targets.iter().map(|target| target.path.as_str()).collect();
+    let mut own = BTreeSet::new();
+    for (commit, files) in mirror.last_changes(remote, tip, &folders, TRACED)? {
+        let Some(header) = header_of(&commit).filter(ours) else { continue };
+        let target = spec.targets.iter().find(|target| target.plan.uid == header.target);
+        let inside = |file: &String| target.is_some_and(|target| target.path.contains(file));
+        own.extend(files.into_iter().filter(inside));
+    }
+    Ok(own)
 }
 
 fn make_dir(dir: &Path) -> Result<(), Failure> {

@@ -32,20 +32,47 @@ pub(crate) struct Ownership {
     pub(crate) pod: String,
     /// Our replica id, for others to show; empty between two sessions.
     pub(crate) replica: watch::Sender<String>,
+    /// The store serves this process only: a second replica is refused.
+    pub(crate) alone: bool,
+}
+
+/// The embedded store met a second replica.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "another replica is alive ({other}), and the embedded store serves one only: scale to one replica, or give all of them \
+     a Redis with --store redis --redis-addr"
+)]
+pub(crate) struct NotAlone {
+    other: String,
+}
+
+/// How a session ended.
+enum LifeEnd {
+    Stopped,
+    Lost,
+    NotAlone(NotAlone),
 }
 
 /// Runs session after session until `stop`.
-pub(crate) async fn run(ownership: Ownership, stop: CancellationToken) {
+///
+/// # Errors
+/// If the store serves one replica and this is the second.
+pub(crate) async fn run(ownership: Ownership, stop: CancellationToken) -> Result<(), NotAlone> {
     while !stop.is_cancelled() {
         let mut life = Life::new(&ownership);
         ownership.replica.send_replace(life.replica.to_string());
-        let lost = life.run(&stop).await;
+        let end = life.run(&stop).await;
         ownership.replica.send_replace(String::new());
-        if lost {
-            tracing::warn!(replica = %life.replica, "the session is lost; every claim is dropped, a new session begins");
-            tokio::time::sleep(NEW_SESSION_PAUSE).await;
+        match end {
+            LifeEnd::Stopped => {}
+            LifeEnd::NotAlone(refused) => return Err(refused),
+            LifeEnd::Lost => {
+                tracing::warn!(replica = %life.replica, "the session is lost; every claim is dropped, a new session begins");
+                tokio::time::sleep(NEW_SESSION_PAUSE).await;
+            }
         }
     }
+    Ok(())
 }
 
 struct Held {
@@ -69,6 +96,7 @@ struct Life<'a> {
     ask: mpsc::Sender<oneshot::Sender<()>>,
     waiting: Vec<oneshot::Sender<()>>,
     desired: watch::Receiver<Arc<Desired>>,
+    refused: Option<NotAlone>,
 }
 
 impl<'a> Life<'a> {
@@ -89,6 +117,7 @@ impl<'a> Life<'a> {
             ask,
             waiting: Vec::new(),
             desired: o.shared.desired.clone(),
+            refused: None,
             o,
         }
     }
@@ -97,12 +126,15 @@ impl<'a> Life<'a> {
         self.o.shared.clock.now()
     }
 
-    /// True if the session was lost.
-    async fn run(&mut self, stop: &CancellationToken) -> bool {
+    async fn run(&mut self, stop: &CancellationToken) -> LifeEnd {
         loop {
             if stop.is_cancelled() {
                 self.shut_down().await;
-                return false;
+                return LifeEnd::Stopped;
+            }
+            if let Some(refused) = self.refused.take() {
+                self.shut_down().await;
+                return LifeEnd::NotAlone(refused);
             }
             while let Ok(answer) = self.proofs.try_recv() {
                 self.waiting.push(answer);
@@ -113,7 +145,7 @@ impl<'a> Life<'a> {
                 && self.perform(act).await
             {
                 self.abandon().await;
-                return true;
+                return LifeEnd::Lost;
             }
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -222,6 +254,12 @@ impl<'a> Life<'a> {
         self.release_unwanted(&wanted);
         let names: BTreeSet<String> = wanted.keys().cloned().collect();
         let acts = self.observer.observe(self.now(), self.session.in_a_row(), &names, &sighting);
+        if self.o.alone
+            && let Some(other) = self.observer.gives_way_to(&sighting)
+        {
+            self.refused = Some(NotAlone { other });
+            return;
+        }
         for act in acts {
             self.act(act, &wanted).await;
         }

@@ -2,7 +2,7 @@
 //!
 //! A file that is not ours is never touched; it is named in the result and the rest goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use upriver_content::placement::{PlacementQuery, Sensitivity};
 use upriver_content::{DocumentIdentity, FileVerdict, ForeignReason, equal, judge};
@@ -11,14 +11,16 @@ use upriver_engine::window::Change;
 use upriver_git_io::{Builder, CommitMeta, GitError, Signature};
 use upriver_model::{Author, JournalHeader, TargetUid};
 
+use super::orphans;
 use crate::control::plan::{BranchSpec, TargetSpec};
 
-/// Carries out the units, one commit each at most.
+/// Carries out the units, one commit each at most. `own` are the files that our commits were the last to change (F27).
 pub(super) fn plan(
     builder: &mut Builder<'_>,
     spec: &BranchSpec,
     units: &[(Unit, JournalHeader)],
     refused: &[String],
+    own: &BTreeSet<String>,
 ) -> Result<Vec<UnitResult>, GitError> {
     let targets: BTreeMap<&TargetUid, &TargetSpec> =
         spec.targets.iter().map(|target| (&target.plan.uid, target)).collect();
@@ -26,7 +28,7 @@ pub(super) fn plan(
     for (unit, header) in units {
         // A target that was deleted meanwhile leaves its files as they are.
         let result = match targets.get(&unit.target) {
-            Some(target) => carry_out(builder, target, unit, header, refused)?,
+            Some(target) => carry_out(builder, target, unit, header, (refused, own))?,
             None => UnitResult::default(),
         };
         results.push(result);
@@ -39,12 +41,16 @@ fn carry_out(
     target: &TargetSpec,
     unit: &Unit,
     header: &JournalHeader,
-    refused: &[String],
+    (refused, own): (&[String], &BTreeSet<String>),
 ) -> Result<UnitResult, GitError> {
     let mut result =
         UnitResult { refused: cleared(builder, target, unit, refused)?, ..UnitResult::default() };
+    let orphans = match &unit.kind {
+        UnitKind::Replay(replayed) if replayed.reclaim => orphans::find(builder, target, replayed, own)?,
+        UnitKind::Replay(_) | UnitKind::Window | UnitKind::Fence => Vec::new(),
+    };
     let mut made = Vec::new();
-    for change in &unit.changes {
+    for change in unit.changes.iter().chain(&orphans) {
         match apply(builder, target, change)? {
             Applied::Changed(path) => {
                 made.push(change);
