@@ -1,12 +1,15 @@
 use upriver_testkit::User;
 use upriver_testkit::git_server::git;
-use upriver_testkit::stack::{MirrorSpec, resources};
+use upriver_testkit::stack::{MirrorSpec, Stack, resources};
 
-use crate::support::{Edits, SOON, assert_sound, human_clone, human_push, stack};
+use crate::support::{Edits, SOON, assert_sound, human_clone, human_push, in_both_stores};
 
-#[tokio::test]
-async fn a_missing_branch_starts_from_the_default_one_and_leaves_it_alone() {
-    let stack = stack(1).await;
+in_both_stores!(
+    a_missing_branch_starts_from_the_default_one_and_leaves_it_alone,
+    a_branch_that_others_move_rewind_or_delete_converges_by_itself,
+);
+
+async fn a_missing_branch_starts_from_the_default_one_and_leaves_it_alone(stack: Stack) {
     let clone = human_clone(&stack);
     std::fs::write(clone.join("README.md"), "ours\n").expect("writable");
     human_push(&clone, "start");
@@ -20,9 +23,7 @@ async fn a_missing_branch_starts_from_the_default_one_and_leaves_it_alone() {
     assert_eq!(stack.repo().show("live-shop", "README.md").as_deref(), Some("ours\n"));
 }
 
-#[tokio::test]
-async fn a_branch_that_others_move_rewind_or_delete_converges_by_itself() {
-    let stack = stack(1).await;
+async fn a_branch_that_others_move_rewind_or_delete_converges_by_itself(stack: Stack) {
     let mirror = stack.mirror(MirrorSpec::new("shop").types([resources::config_maps()])).await;
     let edits = Edits::new(stack.client(User::Alice), "shop");
     edits.create("a", "1").await;

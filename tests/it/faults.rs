@@ -9,7 +9,7 @@ use upriver_testkit::{User, eventually};
 
 use crate::editing::{Editing, converges};
 use crate::foreign_files::condition;
-use crate::support::{Edits, SOON, human_clone, stack};
+use crate::support::{Edits, SOON, human_clone, in_both_stores, stack};
 
 /// A backoff that began in the fault may last a minute more.
 const AFTER_BACKOFF: Duration = Duration::from_secs(150);
@@ -82,9 +82,7 @@ async fn objects_deleted_while_the_journal_is_lost_leave_git() {
     assert!(stack.repo().show("main", &mirror.file_of(&resources::config_maps(), "kept")).is_some());
 }
 
-#[tokio::test]
-async fn an_api_server_that_restarts_costs_nothing() {
-    let stack = stack(1).await;
+async fn an_api_server_that_restarts_costs_nothing(stack: Stack) {
     let mirror = stack.mirror(SPEC()).await;
     let editing = Editing::start(&stack, "shop");
     editing.more(60).await;
@@ -119,9 +117,12 @@ async fn a_git_host_that_is_down_for_half_a_minute_costs_nothing() {
     ready_again(&stack).await;
 }
 
-#[tokio::test]
-async fn a_git_host_that_refuses_is_slow_or_cuts_the_push_costs_nothing() {
-    let stack = stack(1).await;
+in_both_stores!(
+    a_git_host_that_refuses_is_slow_or_cuts_the_push_costs_nothing,
+    an_api_server_that_restarts_costs_nothing,
+);
+
+async fn a_git_host_that_refuses_is_slow_or_cuts_the_push_costs_nothing(stack: Stack) {
     let mirror = stack.mirror(SPEC()).await;
     let editing = Editing::start(&stack, "shop");
     editing.more(60).await;

@@ -3,10 +3,10 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use upriver_testkit::stack::MirrorSpec;
+use upriver_testkit::stack::{MirrorSpec, Stack};
 use upriver_testkit::{User, eventually};
 
-use crate::support::{Edits, SOON, assert_sound, stack};
+use crate::support::{Edits, SOON, assert_sound, in_both_stores, stack};
 
 fn deployment() -> serde_json::Value {
     json!({
@@ -39,9 +39,14 @@ fn script() -> serde_json::Value {
     })
 }
 
-#[tokio::test]
-async fn every_edit_of_a_person_arrives_in_its_file_and_nothing_else_does() {
-    let stack = stack(1).await;
+in_both_stores!(
+    every_edit_of_a_person_arrives_in_its_file_and_nothing_else_does,
+    a_status_update_and_a_no_op_apply_make_no_commit,
+    an_edited_rule_and_a_second_target_on_the_branch_are_followed_without_a_restart,
+    a_restarted_api_server_and_deletions_meanwhile_are_caught_up_with,
+);
+
+async fn every_edit_of_a_person_arrives_in_its_file_and_nothing_else_does(stack: Stack) {
     let mirror = stack.mirror(MirrorSpec::new("shop")).await;
     stack.apply(User::Alice, &[script(), headless_service()]).await.expect("applied");
     stack.apply(User::Bob, &[deployment()]).await.expect("applied");
@@ -68,9 +73,7 @@ async fn every_edit_of_a_person_arrives_in_its_file_and_nothing_else_does() {
     assert_sound(&stack);
 }
 
-#[tokio::test]
-async fn a_status_update_and_a_no_op_apply_make_no_commit() {
-    let stack = stack(1).await;
+async fn a_status_update_and_a_no_op_apply_make_no_commit(stack: Stack) {
     let mirror = stack.mirror(MirrorSpec::new("shop")).await;
     stack.apply(User::Bob, &[deployment()]).await.expect("applied");
     stack.until_in_git(&mirror, SOON).await;
@@ -96,9 +99,7 @@ async fn a_status_update_and_a_no_op_apply_make_no_commit() {
     assert!(dropped.is_some_and(|count| count >= 1.0), "{dropped:?}");
 }
 
-#[tokio::test]
-async fn an_edited_rule_and_a_second_target_on_the_branch_are_followed_without_a_restart() {
-    let stack = stack(1).await;
+async fn an_edited_rule_and_a_second_target_on_the_branch_are_followed_without_a_restart(stack: Stack) {
     let first = MirrorSpec::new("shop").types([upriver_testkit::stack::resources::config_maps()]);
     let first = stack.mirror(first).await;
     let edits = Edits::new(stack.client(User::Alice), "shop");
@@ -117,9 +118,7 @@ async fn an_edited_rule_and_a_second_target_on_the_branch_are_followed_without_a
     assert!(stack.repo().show("main", "shop/shop/apps/deployments/web.yaml").is_some());
 }
 
-#[tokio::test]
-async fn a_restarted_api_server_and_deletions_meanwhile_are_caught_up_with() {
-    let stack = stack(1).await;
+async fn a_restarted_api_server_and_deletions_meanwhile_are_caught_up_with(stack: Stack) {
     let mirror = stack.mirror(MirrorSpec::new("shop")).await;
     let edits = Edits::new(stack.client(User::Alice), "shop");
     for index in 0..5 {
@@ -157,7 +156,7 @@ async fn a_stopped_operator_hands_over_in_good_order() {
 }
 
 /// Index of the operator that owns the only branch.
-pub async fn owner_of(stack: &upriver_testkit::stack::Stack) -> usize {
+pub async fn owner_of(stack: &Stack) -> usize {
     eventually("one operator to own the branch", Duration::from_secs(30), async || {
         let mut owners = Vec::new();
         for (index, operator) in stack.operators().iter().enumerate() {

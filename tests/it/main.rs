@@ -3,10 +3,12 @@
 mod branches;
 mod crashes;
 mod editing;
+mod embedded;
 mod faults;
 mod first_light;
 mod foreign_files;
 mod owners;
+mod people;
 mod refusals;
 mod secrets;
 mod support;

@@ -20,6 +20,31 @@ pub async fn stack(operators: usize) -> Stack {
     Stack::start(StackOptions::default().operators(operators, &QUICK)).await
 }
 
+/// One operator without Redis: its journal lives in its own memory.
+pub async fn embedded_stack() -> Stack {
+    let flags: Vec<&str> = QUICK.into_iter().chain(["--store=embedded"]).collect();
+    Stack::start(StackOptions::default().operators(1, &flags)).await
+}
+
+/// Makes two tests of each function: with Redis, and with the embedded store.
+macro_rules! in_both_stores {
+    ($($name:ident),+ $(,)?) => {
+        mod redis {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(crate::support::stack(1).await).await;
+            })+
+        }
+        mod embedded {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(crate::support::embedded_stack().await).await;
+            })+
+        }
+    };
+}
+pub(crate) use in_both_stores;
+
 /// A person's clone of a repository that may still be empty, on `main`.
 pub fn human_clone(stack: &Stack) -> PathBuf {
     let clone = stack.dir().join("human");

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Is everything here that builds and tests need? In: this machine. Out: nothing if so. What is missing is installed with
-# apt-get where this user may do that; otherwise the command to type is printed, and the exit code is 1.
+# Is everything here that builds and the demo need, and with --tests what tests need besides? In: this machine. Out:
+# nothing if so. What is missing is installed with apt-get where this user may do that; otherwise the command to type is
+# printed, and the exit code is 1.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=go.sh
@@ -9,6 +10,9 @@ cd -- "$here/../.."
 
 say() { printf '%s\n' "$*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1 || [[ -x /usr/sbin/$1 ]]; }
+
+for_tests=no
+if [[ ${1:-} == --tests ]]; then for_tests=yes; fi
 
 missing=()  # Debian packages
 problems=() # what no package mends
@@ -22,12 +26,18 @@ check_programs() {
     have redis-server || missing+=(redis-server)
     have setpriv || missing+=(util-linux)
     have flock || missing+=(util-linux)
+    # PyYAML is put into a venv. Debian takes pip out of Python itself and into this package.
+    if [[ $for_tests == yes ]] && ! python3 -c 'import ensurepip, venv' >/dev/null 2>&1; then
+        missing+=(python3 python3-venv)
+    fi
     [[ -e /etc/ssl/certs/ca-certificates.crt || -d /etc/pki || -n ${SSL_CERT_FILE:-} ]] || missing+=(ca-certificates)
 }
 
-# Go is needed once, to build the servers of the tests.
+# Go is needed once: to build the servers, and for tests the oracles. KUBEBUILDER_ASSETS spares only the first of these.
+# Where python3 is still missing, the oracles are too.
 go_is_needed() {
-    ! "$here/build.sh" --check && ! find_go >/dev/null
+    if "$here/build.sh" --check && { [[ $for_tests == no ]] || "$here/oracles.sh" --check; }; then return 1; fi
+    ! find_go >/dev/null
 }
 
 # The package with a Go that will do, out of what apt knows.
@@ -104,11 +114,19 @@ say_go() {
     if grep -qs '^ID=debian$' /etc/os-release; then
         codename=$(sed -nE 's/^VERSION_CODENAME=(.*)$/\1/p' /etc/os-release)
     fi
-    problems+=("Go 1.$fetching_minor or later is needed to build kube-apiserver and etcd once, found: $go_found.
+    problems+=("Go 1.$fetching_minor or later is needed once, to build $(what_needs_go), found: $go_found.
   Take it from https://go.dev/dl (unpacked to /usr/local/go it is found there)${codename:+, or from the backports of Debian:
     echo 'deb http://deb.debian.org/debian $codename-backports main' | sudo tee /etc/apt/sources.list.d/backports.list
     sudo apt-get update && sudo apt-get install -t $codename-backports golang-go}
-  Or let KUBEBUILDER_ASSETS name a folder that holds kube-apiserver and etcd.")
+  KUBEBUILDER_ASSETS may name a folder that holds kube-apiserver and etcd; these are not built then.")
+}
+
+what_needs_go() {
+    local things=()
+    "$here/build.sh" --check || things+=("kube-apiserver and etcd")
+    if [[ $for_tests == yes ]] && ! "$here/oracles.sh" --check; then things+=("tests/tools/oracle"); fi
+    printf '%s' "${things[0]:-}"
+    ((${#things[@]} < 2)) || printf ', and %s' "${things[1]}"
 }
 
 check_programs

@@ -32,12 +32,13 @@ step() {
     "$@"
 }
 
-step "dependencies" tests/tools/deps.sh
+step "dependencies" tests/tools/deps.sh --tests
 step "guards" tests/tools/guards.sh
 step "format" cargo fmt --all --check
 step "lints, with crash points" cargo clippy "${workspace[@]}" --all-targets -- -D warnings
 step "lints, as released" cargo clippy --locked --workspace --all-targets -- -D warnings
 step "programs" cargo build "${workspace[@]}" --bins
 step "servers" tests/tools/build.sh
+step "oracles" tests/tools/oracles.sh
 # All of them, so that one failure does not hide the next. pipefail hands on cargo's exit code.
 step "tests" cargo test "${workspace[@]}" --no-fail-fast 2>&1 | tee "$log"

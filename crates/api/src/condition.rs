@@ -134,6 +134,11 @@ pub enum Gate {
         /// For a person.
         message: String,
     },
+    /// A person paused it: not ready, and nothing is wrong.
+    Paused {
+        /// For a person.
+        message: String,
+    },
     /// Not until somebody acts.
     Blocked {
         /// Gate reason.
@@ -172,11 +177,12 @@ impl Gate {
     }
 }
 
-/// The gate that decides: a stall beats progress beats converged; inside one level the first in order wins.
+/// The gate that decides: a pause beats a stall beats progress beats converged; inside one level the first in order wins.
 #[must_use]
 pub fn deciding_gate(gates: &[Gate]) -> &Gate {
     let first = |wanted: fn(&Gate) -> bool| gates.iter().find(|gate| wanted(gate));
-    first(|gate| matches!(gate, Gate::Blocked { .. }))
+    first(|gate| matches!(gate, Gate::Paused { .. }))
+        .or_else(|| first(|gate| matches!(gate, Gate::Blocked { .. })))
         .or_else(|| first(|gate| matches!(gate, Gate::Waiting { .. })))
         .unwrap_or(&Gate::Open)
 }
@@ -195,6 +201,10 @@ pub fn trio(gates: &[Gate], converged: &str) -> [Finding; 3] {
                 Seen::Never => Unknown,
             };
             ((ready, reason.as_str()), (True, reason.as_str()), (False, progressing), message.as_str())
+        }
+        Gate::Paused { message } => {
+            let suspended = Reason::Suspended.as_str();
+            ((False, suspended), (False, suspended), (False, suspended), message.as_str())
         }
         Gate::Blocked { reason, message } => {
             let reason = reason.as_str();
@@ -292,6 +302,13 @@ mod tests {
         let never =
             expect(("Unknown", "AwaitingDiscovery"), ("True", "AwaitingDiscovery"), ("False", "Progressing"));
         assert_eq!(rows(&[Gate::unobserved("AwaitingDiscovery", "not tried")]), never);
+    }
+
+    #[test]
+    fn a_pause_is_neither_ready_nor_wrong() {
+        let paused = Gate::Paused { message: "paused".to_owned() };
+        let expected = expect(("False", "Suspended"), ("False", "Suspended"), ("False", "Suspended"));
+        assert_eq!(rows(&[Gate::blocked("Broken", ""), paused]), expected);
     }
 
     #[test]

@@ -231,6 +231,15 @@ lenient_enum! {
     }
 }
 
+impl GitTarget {
+    /// The request of [`crate::RECONCILE_ANNOTATION`], if there is one.
+    #[must_use]
+    pub fn requested_recheck(&self) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        annotations.get(crate::RECONCILE_ANNOTATION).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
 impl PruneMode {
     /// May an observed delete remove its document?
     #[must_use]

@@ -3,9 +3,9 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use common::shared;
+use common::{shared, yaml_files};
 use serde_json::Value;
 use upriver_content::placement::{canonical_path, decode_segment};
 use upriver_content::sanitize::sanitize_value;
@@ -155,19 +155,6 @@ fn git_15_paths_and_templates_that_lead_out_are_refused() {
     let default = targets[3]["spec"]["placement"]["default"].as_str();
     let refused = Placement::compile(&BTreeMap::new(), default);
     assert!(matches!(refused, Err(PlacementError::Path(PathError::Parent { .. }))), "{refused:?}");
-}
-
-fn yaml_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            yaml_files(&path, found);
-        } else if path.extension().is_some_and(|end| end == "yaml" || end == "yml") {
-            found.push(path);
-        }
-    }
 }
 
 #[test]

@@ -7,10 +7,16 @@ use std::collections::BTreeMap;
 
 use upriver_model::{EntryId, IdSet, TargetUid};
 
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    bytes: u64,
+    stamped_ms: i64,
+}
+
 /// The owner's account of its journal.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    owed: BTreeMap<EntryId, u64>,
+    owed: BTreeMap<EntryId, Owed>,
     floor: EntryId,
     highest: EntryId,
     done: IdSet,
@@ -27,19 +33,19 @@ impl Ledger {
     }
 
     /// An entry is durable and owed; false if it had been passed before.
-    pub fn owe(&mut self, id: EntryId, bytes: u64) -> bool {
+    pub fn owe(&mut self, id: EntryId, bytes: u64, stamped_ms: i64) -> bool {
         self.highest = self.highest.max(id);
         if id <= self.floor || self.done.contains(id) {
             return false;
         }
-        self.owed.insert(id, bytes);
+        self.owed.insert(id, Owed { bytes, stamped_ms });
         true
     }
 
     /// An entry need not be looked at again. A repeat changes nothing.
     pub fn pass(&mut self, id: EntryId, target: &TargetUid) {
-        let Some(bytes) = self.owed.remove(&id) else { return };
-        self.freed += bytes;
+        let Some(owed) = self.owed.remove(&id) else { return };
+        self.freed += owed.bytes;
         self.changed = true;
         self.done.insert(id);
         self.by_target.entry(target.clone()).or_default().insert(id);
@@ -80,6 +86,12 @@ impl Ledger {
     #[must_use]
     pub fn depth(&self) -> usize {
         self.owed.len()
+    }
+
+    /// Store time at which the first owed entry became durable, milliseconds since 1970.
+    #[must_use]
+    pub fn oldest_ms(&self) -> Option<i64> {
+        self.owed.first_key_value().map(|(_, owed)| owed.stamped_ms)
     }
 
     /// Everything up to here is passed.
@@ -126,7 +138,7 @@ mod tests {
         let target = TargetUid::new("t");
         let mut ledger = Ledger::new(EntryId::ZERO, IdSet::new());
         for n in 1..=5 {
-            assert!(ledger.owe(id(1, n), 10));
+            assert!(ledger.owe(id(1, n), 10, 0));
         }
         ledger.pass(id(1, 3), &target);
         assert_eq!((ledger.floor(), ledger.done().to_string().as_str()), (EntryId::ZERO, "1-3"));
@@ -147,9 +159,9 @@ mod tests {
     fn gaps_between_ids_do_not_hold_the_floor() {
         let target = TargetUid::new("t");
         let mut ledger = Ledger::new(id(1, 4), IdSet::parse("1-6").expect("a set"));
-        assert!(!ledger.owe(id(1, 4), 1) && !ledger.owe(id(1, 6), 1), "passed before");
-        assert!(ledger.owe(id(1, 9), 1));
-        assert!(ledger.owe(id(2, 1), 1));
+        assert!(!ledger.owe(id(1, 4), 1, 0) && !ledger.owe(id(1, 6), 1, 0), "passed before");
+        assert!(ledger.owe(id(1, 9), 1, 0));
+        assert!(ledger.owe(id(2, 1), 1, 0));
         ledger.pass(id(1, 9), &target);
         assert_eq!(ledger.floor(), id(1, 9));
         ledger.pass(id(2, 1), &target);

@@ -1,5 +1,7 @@
 //! What the journal holds: one entry per (event, GitTarget), and the records beside it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AttemptId, CommitId, EntryId, TargetUid};
@@ -100,11 +102,52 @@ pub struct StoredEntry {
 pub struct Attempt {
     /// Its id.
     pub id: AttemptId,
+    /// Why it was made.
+    pub trigger: Trigger,
     /// Entries that it carries, snapshots carry none.
     #[serde(with = "idset_text")]
     pub entries: IdSet,
     /// Written just before sending; an attempt without it was never sent.
     pub intend: Option<Intend>,
+}
+
+/// Why a push round was begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Trigger {
+    /// A commit window closed.
+    #[default]
+    WindowClose,
+    /// A list was taken and compared.
+    Snapshot,
+    /// A journal was taken over with entries that nobody had pushed.
+    Takeover,
+}
+
+impl Trigger {
+    /// Every trigger, for tables that must be complete.
+    pub const ALL: [Self; 3] = [Self::WindowClose, Self::Snapshot, Self::Takeover];
+
+    /// kebab-case name, as stored and logged.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WindowClose => "window-close",
+            Self::Snapshot => "snapshot",
+            Self::Takeover => "takeover",
+        }
+    }
+
+    /// Reads a stored name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str() == text)
+    }
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// What a push is about to do: move the ref from `base` to `new`.

@@ -39,6 +39,32 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
+    /// CamelCase name, as stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Superseded => "Superseded",
+            Self::Fenced => "Fenced",
+            Self::Network => "Network",
+            Self::RateLimited => "RateLimited",
+            Self::Auth => "Auth",
+            Self::Policy => "Policy",
+            Self::Config => "Config",
+            Self::Content => "Content",
+            Self::Storage => "Storage",
+            Self::Uncertain => "Uncertain",
+            Self::PostPush => "PostPush",
+            Self::Unknown => "Unknown",
+            Self::Internal => "Internal",
+        }
+    }
+
+    /// Reads a stored name; one that this release does not know is [`FailureClass::Unknown`].
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        Self::ALL.into_iter().find(|known| known.as_str() == text).unwrap_or(Self::Unknown)
+    }
+
     /// Every class, for tables that must be complete.
     pub const ALL: [Self; 13] = [
         Self::Superseded,
@@ -101,6 +127,18 @@ pub enum Outcome {
     AlreadyPresent,
     /// Pushed after a rebuild on a moved tip.
     Rebased,
+    /// A list was compared and what differed was pushed.
+    Replayed,
+    /// Journaled as a record only, without a commit.
+    Recorded,
+    /// The scope has to be listed again before anything can be said.
+    NeedsReplay,
+    /// Set aside so that it holds nobody up; its scopes are dirty.
+    Parked,
+    /// Failed for a reason that only a fix of the program ends; not tried again by itself.
+    Quarantined,
+    /// A person paused it.
+    Suspended,
     /// The remote moved; rebuilt at once.
     Superseded,
     /// A newer owner exists.
@@ -128,6 +166,66 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Every outcome, for tables that must be complete.
+    pub const ALL: [Self; 22] = [
+        Self::Pushed,
+        Self::NoChange,
+        Self::AlreadyPresent,
+        Self::Rebased,
+        Self::Replayed,
+        Self::Recorded,
+        Self::NeedsReplay,
+        Self::Parked,
+        Self::Quarantined,
+        Self::Suspended,
+        Self::Superseded,
+        Self::Fenced,
+        Self::Deferred,
+        Self::AuthFailed,
+        Self::Denied,
+        Self::RateLimited,
+        Self::Unreachable,
+        Self::ConfigInvalid,
+        Self::ContentRefused,
+        Self::StorageUnavailable,
+        Self::PushedUnsettled,
+        Self::Unknown,
+    ];
+
+    /// Reads a stored name; one that this release does not know is [`Outcome::Unknown`].
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        Self::ALL.into_iter().find(|known| known.as_str() == text).unwrap_or(Self::Unknown)
+    }
+
+    /// What a person does about it.
+    #[must_use]
+    pub fn next_action(self) -> NextAction {
+        match self {
+            Self::Pushed
+            | Self::NoChange
+            | Self::AlreadyPresent
+            | Self::Rebased
+            | Self::Replayed
+            | Self::Recorded
+            | Self::Superseded
+            | Self::Fenced
+            | Self::PushedUnsettled => NextAction::None,
+            Self::Deferred
+            | Self::NeedsReplay
+            | Self::RateLimited
+            | Self::Unreachable
+            | Self::StorageUnavailable => NextAction::Wait,
+            Self::Suspended => NextAction::Resume,
+            Self::AuthFailed => NextAction::ConfigureCredentials,
+            Self::Denied => NextAction::AllowPush,
+            Self::ConfigInvalid => NextAction::FixConfiguration,
+            Self::ContentRefused | Self::Parked => NextAction::CleanPath,
+            Self::Quarantined => NextAction::Inspect,
+            Self::Unknown => NextAction::Retry,
+        }
+    }
+
     /// CamelCase name, used as condition reason and metric label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -136,6 +234,12 @@ impl Outcome {
             Self::NoChange => "NoChange",
             Self::AlreadyPresent => "AlreadyPresent",
             Self::Rebased => "Rebased",
+            Self::Replayed => "Replayed",
+            Self::Recorded => "Recorded",
+            Self::NeedsReplay => "NeedsReplay",
+            Self::Parked => "Parked",
+            Self::Quarantined => "Quarantined",
+            Self::Suspended => "Suspended",
             Self::Superseded => "Superseded",
             Self::Fenced => "Fenced",
             Self::Deferred => "Deferred",
@@ -167,6 +271,8 @@ pub enum NextAction {
     Wait,
     /// Ask for a retry.
     Retry,
+    /// End the suspension.
+    Resume,
     /// Repair the Secret named in the GitProvider.
     ConfigureCredentials,
     /// Let the credential push to the branch.
@@ -189,6 +295,7 @@ impl NextAction {
             Self::None => "none",
             Self::Wait => "wait",
             Self::Retry => "retry",
+            Self::Resume => "resume",
             Self::ConfigureCredentials => "configure_credentials",
             Self::AllowPush => "allow_push",
             Self::FixConfiguration => "fix_configuration",
@@ -227,5 +334,34 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (next action: {})", self.message, self.class.next_action())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stored_name_reads_back_and_an_unknown_one_is_unknown() {
+        for class in FailureClass::ALL {
+            assert_eq!(FailureClass::parse(class.as_str()), class);
+        }
+        for outcome in Outcome::ALL {
+            assert_eq!(Outcome::parse(outcome.as_str()), outcome);
+        }
+        assert_eq!(Outcome::parse("FromTheFuture"), Outcome::Unknown);
+        assert_eq!(FailureClass::parse(""), FailureClass::Unknown);
+    }
+
+    #[test]
+    fn a_failure_and_its_outcome_ask_for_the_same_action() {
+        for class in FailureClass::ALL {
+            let asked = match class {
+                // Their outcome says "not known" only if it stays so.
+                FailureClass::Uncertain | FailureClass::Internal => NextAction::Retry,
+                other => other.next_action(),
+            };
+            assert_eq!(class.outcome().next_action(), asked, "{class:?}");
+        }
     }
 }

@@ -10,7 +10,7 @@ pub mod ids;
 pub mod idset;
 pub mod resource;
 
-pub use entry::{Attempt, Author, Entry, Intend, Operation, Seen, Settled, StoredEntry};
+pub use entry::{Attempt, Author, Entry, Intend, Operation, Seen, Settled, StoredEntry, Trigger};
 pub use failure::{Failure, FailureClass, NextAction, Outcome};
 pub use header::JournalHeader;
 pub use ids::{

@@ -9,8 +9,8 @@ use upriver_model::{
 };
 use upriver_model::{TargetScope, WatchKey};
 use upriver_store::{
-    AppendReply, Clear, ClearReply, Frame, Journal, JournalLimits, Loaded, OpenReply, Opening, Reply, Settle,
-    StoreError,
+    AppendReply, Clear, ClearReply, Frame, Journal, JournalLimits, Loaded, Note, OpenReply, Opening, Reply,
+    Settle, StoreError,
 };
 
 use crate::keys::Keys;
@@ -207,7 +207,8 @@ impl Journal for RedisJournal {
                 .key(self.keys.attempt(attempt.id))
                 .arg(attempt.id.to_string())
                 .arg(attempt.id.n)
-                .arg(attempt.entries.to_string());
+                .arg(attempt.entries.to_string())
+                .arg(attempt.trigger.as_str());
             self.run(call).await.map(|_| ())
         })
     }
@@ -229,6 +230,7 @@ impl Journal for RedisJournal {
                 .key(self.keys.attempt(settle.attempt))
                 .key(self.keys.log())
                 .key(self.keys.refused())
+                .key(self.keys.notes())
                 .arg(settle.attempt.to_string())
                 .arg(settle.outcome.as_str())
                 .arg(settle.floor.to_string())
@@ -245,10 +247,10 @@ impl Journal for RedisJournal {
         })
     }
 
-    fn raise(&self, scopes: Vec<TargetScope>) -> Reply<'_, Vec<u64>> {
+    fn raise(&self, scopes: Vec<TargetScope>, anew: bool) -> Reply<'_, Vec<u64>> {
         Box::pin(async move {
             let mut call = self.start(&scripts::RAISE);
-            call.key(self.keys.settled());
+            call.key(self.keys.settled()).arg(if anew { "1" } else { "0" });
             for scope in &scopes {
                 call.arg(scope.as_key());
             }
@@ -292,6 +294,15 @@ impl Journal for RedisJournal {
         Box::pin(async move {
             let mut call = self.start(&scripts::FORGET);
             call.key(self.keys.settled()).key(self.keys.inventory(&scope)).arg(scope.as_key());
+            self.run(call).await.map(|_| ())
+        })
+    }
+
+    fn note(&self, note: Note) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let (field, value, delay) = load::encode_note(&note);
+            let mut call = self.start(&scripts::NOTE);
+            call.key(self.keys.notes()).arg(field).arg(value).arg(delay);
             self.run(call).await.map(|_| ())
         })
     }

@@ -37,6 +37,10 @@ impl Keys {
         self.part("refused")
     }
 
+    pub(crate) fn notes(&self) -> String {
+        self.part("notes")
+    }
+
     pub(crate) fn attempts(&self) -> String {
         self.part("att")
     }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use redis::streams::StreamRangeReply;
 use redis::{AsyncCommands, RedisResult, aio::MultiplexedConnection};
 use upriver_model::{
-    Attempt, AttemptId, CommitId, Entry, EntryId, IdSet, Intend, ObjectKey, ResourceVersion, Seen, Settled,
-    StoredEntry, TargetUid,
+    Attempt, AttemptId, CommitId, Entry, EntryId, Failure, FailureClass, IdSet, Intend, ObjectKey,
+    ResourceVersion, Seen, Settled, StoredEntry, TargetUid, Trigger,
 };
-use upriver_store::Loaded;
+use upriver_store::{Deferred, Loaded, Note};
 
 use crate::keys::Keys;
 
@@ -42,7 +42,49 @@ pub(crate) async fn load(mut connection: MultiplexedConnection, keys: &Keys) -> 
     }
     loaded.refused =
         connection.hgetall::<_, HashMap<String, String>>(keys.refused()).await?.into_iter().collect();
+    notes(&mut connection, keys, &mut loaded).await?;
     Ok(loaded)
+}
+
+/// Field of the failure that is being waited out.
+const DEFERRED: &str = "deferred";
+
+async fn notes(connection: &mut MultiplexedConnection, keys: &Keys, loaded: &mut Loaded) -> RedisResult<()> {
+    let notes: HashMap<String, String> = connection.hgetall(keys.notes()).await?;
+    for (field, value) in &notes {
+        if let Some(target) = field.strip_prefix("h|") {
+            loaded.handled.insert(TargetUid::new(target), value.clone());
+        }
+    }
+    if let Some(value) = notes.get(DEFERRED) {
+        // The moment is one of the server's clock, and so is the question what time it is.
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(connection).await?;
+        loaded.deferred = decode_deferred(value, seconds * 1000 + micros / 1000);
+    }
+    Ok(())
+}
+
+/// Field, value and delay of a note; an empty value deletes it.
+pub(crate) fn encode_note(note: &Note) -> (String, String, String) {
+    match note {
+        Note::Handled { target, value } => {
+            (format!("h|{target}"), value.clone().unwrap_or_default(), String::new())
+        }
+        Note::Deferred(deferred) => {
+            let Deferred { failure, failures, delay_ms } = deferred;
+            let value = format!("{}\n{failures}\n{}", failure.class.as_str(), failure.message);
+            (DEFERRED.to_owned(), value, delay_ms.to_string())
+        }
+    }
+}
+
+fn decode_deferred(text: &str, now_ms: i64) -> Option<Deferred> {
+    let mut parts = text.splitn(4, '\n');
+    let ends: i64 = parts.next()?.parse().ok()?;
+    let class = FailureClass::parse(parts.next()?);
+    let failures = parts.next()?.parse().ok()?;
+    let failure = Failure::new(class, parts.next()?);
+    Some(Deferred { failure, failures, delay_ms: u64::try_from(ends.saturating_sub(now_ms)).unwrap_or(0) })
 }
 
 async fn entries(
@@ -133,5 +175,7 @@ fn decode_attempt(id: AttemptId, record: &HashMap<String, String>) -> Attempt {
         base: record.get("base").filter(|base| !base.is_empty()).map(|base| CommitId::new(base.as_str())),
         new: CommitId::new(new.as_str()),
     });
-    Attempt { id, entries, intend }
+    // Written by a release that did not know triggers.
+    let trigger = record.get("trigger").and_then(|text| Trigger::parse(text)).unwrap_or_default();
+    Attempt { id, trigger, entries, intend }
 }

@@ -24,6 +24,7 @@ guarded! {
     RAISE = "raise.lua",
     CLEAR = "clear.lua",
     FORGET = "forget.lua",
+    NOTE = "note.lua",
     DROP_CURSOR = "drop_cursor.lua",
 }
 

@@ -1,13 +1,16 @@
 //! One suite for every [`Store`]: what an owner may rely on. Each function takes a fresh branch of its own.
 
+use std::collections::BTreeMap;
+
 use upriver_model::{
-    Attempt, AttemptId, Author, BranchKey, CommitId, Entry, EntryId, Epoch, Gvr, IdSet, Incarnation, Intend,
-    ObjectKey, Operation, Outcome, ReplicaId, ResourceVersion, Scope, Seen, TargetScope, TargetUid, WatchKey,
+    Attempt, AttemptId, Author, BranchKey, CommitId, Entry, EntryId, Epoch, Failure, FailureClass, Gvr,
+    IdSet, Incarnation, Intend, ObjectKey, Operation, Outcome, ReplicaId, ResourceVersion, Scope, Seen,
+    TargetScope, TargetUid, Trigger, WatchKey,
 };
 
 use crate::{
-    Adopt, Adopted, AppendReply, Clear, ClearReply, Frame, FrameEntry, Journal, JournalLimits, OpenReply,
-    Opening, Settle, Store, StoreError,
+    Adopt, Adopted, AppendReply, Clear, ClearReply, Deferred, Frame, FrameEntry, Journal, JournalLimits,
+    Note, OpenReply, Opening, Settle, Store, StoreError,
 };
 
 /// A branch, its scope and its watch, as the suite uses them.
@@ -213,7 +216,7 @@ pub async fn an_attempt_is_settled_once(store: &dyn Store) {
 
     let id = AttemptId { epoch: 1, n: 1 };
     let carried: IdSet = [EntryId { epoch: 1, n: 1 }, EntryId { epoch: 1, n: 3 }].into_iter().collect();
-    let reserved = Attempt { id, entries: carried.clone(), intend: None };
+    let reserved = Attempt { id, trigger: Trigger::Takeover, entries: carried.clone(), intend: None };
     journal.reserve(reserved.clone()).await.expect("reserved");
     let intend = Intend { base: Some(CommitId::new("aa")), new: CommitId::new("bb") };
     assert_eq!(journal.intend(id, intend.clone()).await, Ok(true));
@@ -252,7 +255,7 @@ pub async fn a_replay_clears_only_the_obligation_it_began_with(store: &dyn Store
     let (journal, _) = f.adopt(store, 1).await.expect("a free journal");
     let opening = f.opening(1, 1);
     journal.open(opening.clone()).await.expect("opens");
-    assert_eq!(journal.raise(vec![f.scope.clone()]).await, Ok(vec![1]));
+    assert_eq!(journal.raise(vec![f.scope.clone()], false).await, Ok(vec![1]));
     let live = vec![f.entry((1, 1), "late", 120, Operation::Create)];
     append(&*journal, f.frame(&opening, 1, 120, live)).await;
     let listed = |name: &str, rv: &str| {
@@ -267,7 +270,7 @@ pub async fn a_replay_clears_only_the_obligation_it_began_with(store: &dyn Store
         list_rv: ResourceVersion::new("100"),
         inventory: vec![listed("a", "90"), listed("late", "95")],
     };
-    assert_eq!(journal.raise(vec![f.scope.clone()]).await, Ok(vec![2]));
+    assert_eq!(journal.raise(vec![f.scope.clone()], false).await, Ok(vec![2]));
     assert_eq!(journal.clear(clear(1, None)).await, Ok(ClearReply::Raised(2)));
     assert_eq!(journal.clear(clear(2, Some(f.opening(1, 9)))).await, Ok(ClearReply::Stale));
     assert!(journal.load().await.expect("readable").settled.is_empty());
@@ -314,6 +317,42 @@ pub async fn a_dropped_cursor_leads_to_a_replay(store: &dyn Store) {
     assert_eq!(append(&*journal, f.frame(&f.opening(1, 2), 1, 8, vec![])).await, AppendReply::Stale);
 }
 
+/// A failure is waited out by the next owner too, until something is settled; a handled request is never acted on again.
+pub async fn notes_outlive_their_owner(store: &dyn Store) {
+    let f = Fixture::new("notes");
+    let (journal, _) = f.adopt(store, 1).await.expect("a free journal");
+    let failure = Failure::new(FailureClass::Network, "no route\nto the host");
+    let deferred = Deferred { failure: failure.clone(), failures: 3, delay_ms: 60_000 };
+    journal.note(Note::Deferred(deferred)).await.expect("noted");
+    let target = TargetUid::new("target-1");
+    let value = Some("2026-01-01".to_owned());
+    journal.note(Note::Handled { target: target.clone(), value }).await.expect("noted");
+
+    let (next, _) = f.adopt_as(store, 2, "replica-2").await.expect("taken over");
+    let loaded = next.load().await.expect("readable");
+    let found = loaded.deferred.expect("still deferred");
+    assert_eq!((found.failure, found.failures), (failure, 3));
+    assert!((30_000..=60_000).contains(&found.delay_ms), "{}", found.delay_ms);
+    assert_eq!(loaded.handled.get(&target).map(String::as_str), Some("2026-01-01"));
+    assert!(journal.note(Note::Handled { target: target.clone(), value: None }).await.is_err(), "fenced");
+
+    let settle = Settle {
+        attempt: AttemptId { epoch: 2, n: 1 },
+        outcome: Outcome::NoChange,
+        floor: EntryId::ZERO,
+        done: IdSet::new(),
+        tip: None,
+        subtrees: BTreeMap::new(),
+        freed_bytes: 0,
+        refused: Vec::new(),
+    };
+    next.settle(settle).await.expect("settled");
+    next.note(Note::Handled { target, value: None }).await.expect("noted");
+    let loaded = next.load().await.expect("readable");
+    assert_eq!(loaded.deferred, None);
+    assert!(loaded.handled.is_empty());
+}
+
 /// Runs the whole suite.
 pub async fn all(store: &dyn Store) {
     an_appended_frame_is_there_for_the_next_owner(store).await;
@@ -324,4 +363,5 @@ pub async fn all(store: &dyn Store) {
     a_replay_clears_only_the_obligation_it_began_with(store).await;
     a_full_journal_refuses_entries(store).await;
     a_dropped_cursor_leads_to_a_replay(store).await;
+    notes_outlive_their_owner(store).await;
 }

@@ -22,7 +22,7 @@ use upriver_model::{
 };
 
 use crate::{
-    Adopt, Adopted, AppendReply, Clear, ClearReply, Frame, Journal, JournalLimits, Loaded, OpenReply,
+    Adopt, Adopted, AppendReply, Clear, ClearReply, Frame, Journal, JournalLimits, Loaded, Note, OpenReply,
     Opening, Reply, Settle, Store, StoreError,
 };
 use state::{Caller, State};
@@ -101,7 +101,7 @@ impl EmbeddedStore {
     /// What is stored of a branch; `None` if it has no journal.
     #[must_use]
     pub fn inspect(&self, branch: &BranchKey) -> Option<Inspection> {
-        lock(&self.branch(branch)).inspect()
+        lock(&self.branch(branch)).inspect((self.clock)())
     }
 }
 
@@ -187,7 +187,8 @@ impl EmbeddedJournal {
 
 impl Journal for EmbeddedJournal {
     fn load(&self) -> Reply<'_, Loaded> {
-        self.plain(State::load)
+        let now_ms = (self.clock)();
+        self.plain(move |state| state.load(now_ms))
     }
 
     fn open(&self, opening: Opening) -> Reply<'_, OpenReply> {
@@ -213,8 +214,8 @@ impl Journal for EmbeddedJournal {
         self.guarded(move |state, now_ms| state.settle(settle, now_ms))
     }
 
-    fn raise(&self, scopes: Vec<TargetScope>) -> Reply<'_, Vec<u64>> {
-        self.guarded(move |state, _| Ok(state.raise(&scopes)))
+    fn raise(&self, scopes: Vec<TargetScope>, anew: bool) -> Reply<'_, Vec<u64>> {
+        self.guarded(move |state, _| Ok(state.raise(&scopes, anew)))
     }
 
     fn clear(&self, clear: Clear) -> Reply<'_, ClearReply> {
@@ -228,6 +229,13 @@ impl Journal for EmbeddedJournal {
     fn forget(&self, scope: TargetScope) -> Reply<'_, ()> {
         self.guarded(move |state, _| {
             state.forget(&scope);
+            Ok(())
+        })
+    }
+
+    fn note(&self, note: Note) -> Reply<'_, ()> {
+        self.guarded(move |state, now_ms| {
+            state.note(note, now_ms);
             Ok(())
         })
     }

@@ -15,8 +15,8 @@ use std::future::Future;
 use std::pin::Pin;
 
 use upriver_model::{
-    Attempt, AttemptId, BranchKey, CommitId, EntryId, Epoch, IdSet, Incarnation, Intend, ObjectKey, Outcome,
-    ReplicaId, ResourceVersion, Seen, Settled, StoredEntry, TargetScope, TargetUid, WatchKey,
+    Attempt, AttemptId, BranchKey, CommitId, EntryId, Epoch, Failure, IdSet, Incarnation, Intend, ObjectKey,
+    Outcome, ReplicaId, ResourceVersion, Seen, Settled, StoredEntry, TargetScope, TargetUid, WatchKey,
 };
 
 pub use embedded::EmbeddedStore;
@@ -102,6 +102,35 @@ pub struct Loaded {
     pub attempts: Vec<Attempt>,
     /// Files that we refused to touch, by path, with the reason.
     pub refused: BTreeMap<String, String>,
+    /// The failure that the last owner was waiting out.
+    pub deferred: Option<Deferred>,
+    /// The last request for a recheck that was acted upon, by target.
+    pub handled: BTreeMap<TargetUid, String>,
+}
+
+/// A failure whose next attempt is not due yet: a crash loop must not hammer the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deferred {
+    /// What failed, as it is shown.
+    pub failure: Failure,
+    /// How often in a row.
+    pub failures: u32,
+    /// How long to wait from now on, milliseconds by the store's clock.
+    pub delay_ms: u64,
+}
+
+/// Something that the next owner has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Nothing is tried before the delay is over; the next settlement ends it.
+    Deferred(Deferred),
+    /// A request for a recheck was acted upon.
+    Handled {
+        /// The target.
+        target: TargetUid,
+        /// Value of the request; `None` for a target that is gone.
+        value: Option<String>,
+    },
 }
 
 /// A watcher's claim on the order of its frames (F2).
@@ -265,14 +294,17 @@ pub trait Journal: Send + Sync {
     fn intend(&self, attempt: AttemptId, intend: Intend) -> Reply<'_, bool>;
     /// Ends an attempt, raises the floor, trims.
     fn settle(&self, settle: Settle) -> Reply<'_, ()>;
-    /// Raises obligations; answers the new generations in order.
-    fn raise(&self, scopes: Vec<TargetScope>) -> Reply<'_, Vec<u64>>;
+    /// Raises obligations; answers the new generations in order. `anew` forgets the settled records too: the next owner takes
+    /// the scopes for ones that were never listed.
+    fn raise(&self, scopes: Vec<TargetScope>, anew: bool) -> Reply<'_, Vec<u64>>;
     /// Records a finished replay.
     fn clear(&self, clear: Clear) -> Reply<'_, ClearReply>;
     /// What was seen live in a scope.
     fn inventory<'a>(&'a self, scope: &'a TargetScope) -> Reply<'a, BTreeMap<ObjectKey, Seen>>;
     /// Drops the records of a scope that left the selection.
     fn forget(&self, scope: TargetScope) -> Reply<'_, ()>;
+    /// Writes a note.
+    fn note(&self, note: Note) -> Reply<'_, ()>;
     /// Forgets a cursor: `remove` for a watch that is no longer wanted, else only its version.
     fn drop_cursor(&self, watch: WatchKey, remove: bool) -> Reply<'_, ()>;
 }

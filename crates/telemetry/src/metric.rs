@@ -28,6 +28,8 @@ pub const WATCH_EVENTS: &str = "upriver_watch_events_total";
 pub const WATCH_ENDS: &str = "upriver_watch_ends_total";
 /// Counter; label `mode` (resume, replay, backfill): how watches began.
 pub const WATCH_STARTS: &str = "upriver_watch_starts_total";
+/// Complete lists that were handed to a branch: as the start of a watch, or beside one. Labels `group`, `resource`.
+pub const REPLAYS: &str = "upriver_replays_total";
 /// Counter; labels `gittarget_namespace`, `gittarget_name`: Secrets that were not written, because nothing can encrypt
 /// them yet.
 pub const SECRETS_SKIPPED: &str = "upriver_secrets_skipped_total";

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use upriver_model::FailureClass;
+use upriver_model::{FailureClass, Outcome};
 
 fn reasons_in(dir: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(dir).expect("the sources are here").flatten() {
@@ -30,6 +30,7 @@ fn every_reason_has_a_line_that_says_what_to_do() {
     reasons_in(&root.join("src/control"), &mut shown);
     assert!(shown.len() > 20, "the scan finds reasons: {shown:?}");
     shown.extend(FailureClass::ALL.map(|class| class.outcome().as_str().to_owned()));
+    shown.extend(Outcome::ALL.map(|outcome| outcome.as_str().to_owned()));
     let missing: Vec<&String> =
         shown.iter().filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
     assert_eq!(missing, Vec::<&String>::new(), "add them to docs/reasons.md");

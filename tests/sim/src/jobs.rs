@@ -1,11 +1,12 @@
 //! Git jobs of one process, one at a time; a push may outlive the one who waits for it.
 
-use upriver_engine::branch::{Command, Event};
-use upriver_model::{CommitId, Failure, FailureClass};
+use upriver_engine::branch::{Base, Command, Event, Unit, UnitKind};
+use upriver_model::{CommitId, Failure, FailureClass, JournalHeader};
 
 use crate::Bug;
 use crate::invariants::Broken;
 use crate::owner::{GitWork, Owner};
+use crate::remote::parent;
 use crate::shared::Shared;
 
 impl Owner {
@@ -28,21 +29,32 @@ impl Owner {
         Ok(GitWork::Done(match command {
             Command::Fetch { until } => {
                 let fetched = s.remote.fetch(until.as_ref(), &self.targets());
-                if !fetched.joined && !s.has_bug(Bug::CommitsForgotten) {
-                    self.own = s.remote.own_files(fetched.base.expected_old());
-                }
                 self.fetches += 1;
                 self.fetched.insert(fetched.base.expected_old().cloned(), self.fetches);
                 Event::Fetched(Ok(Box::new(fetched)))
             }
             Command::Build { base, units } => {
-                let built = s.remote.build(&base, &units, &self.targets(), &self.own);
+                self.trace(s, &base, &units);
+                let built = s.remote.build(&base, &units, &self.targets(), &self.own.1);
                 self.built = built.new.clone().map(|new| (base.expected_old().cloned(), new));
                 Event::Built(Ok(Box::new(built)))
             }
             Command::Push => return self.push(s),
             _ => Event::RefRead(Ok(s.remote.tip.clone())),
         }))
+    }
+
+    /// As the operator's Git thread does: once per loss.
+    fn trace(&mut self, s: &Shared, base: &Base, units: &[(Unit, JournalHeader)]) {
+        let number = |(unit, _): &(Unit, JournalHeader)| match &unit.kind {
+            UnitKind::Replay(replayed) => replayed.reclaim,
+            UnitKind::Window | UnitKind::Fence => None,
+        };
+        if let Some(loss) = units.iter().filter_map(number).max().filter(|loss| *loss != self.own.0)
+            && !s.has_bug(Bug::CommitsForgotten)
+        {
+            self.own = (loss, s.remote.own_files(parent(base)));
+        }
     }
 
     fn push(&mut self, s: &mut Shared) -> Result<GitWork, Broken> {

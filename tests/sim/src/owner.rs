@@ -67,8 +67,8 @@ pub(crate) struct Owner {
     pub(crate) inbox: VecDeque<(u32, Event)>,
     pub(crate) plan_version: u64,
     pub(crate) plans: Vec<TargetPlan>,
-    /// Files that our own commits were the last to change, as of the last fetch that did not join what was known.
-    pub(crate) own: BTreeSet<Path>,
+    /// Files that our own commits were the last to change, when a loss of this number was first repaired.
+    pub(crate) own: (u32, BTreeSet<Path>),
     /// Fetches so far, and how many of them came before the last proof was asked for (INV-4).
     pub(crate) fetches: u64,
     pub(crate) proven: u64,
@@ -122,7 +122,7 @@ impl Owner {
             inbox: VecDeque::new(),
             plan_version: 0,
             plans: Vec::new(),
-            own: BTreeSet::new(),
+            own: (0, BTreeSet::new()),
             fetches: 0,
             proven: 0,
             fetched: BTreeMap::new(),
@@ -312,10 +312,11 @@ impl Owner {
             | Command::Open(_)
             | Command::Append(_)
             | Command::ReadInventory(_)
-            | Command::Raise(_)
+            | Command::Raise(..)
             | Command::Clear(_)
             | Command::Forget(_)
             | Command::DropCursor(..)
+            | Command::Note(_)
             | Command::Reserve(_)
             | Command::Intend(..)
             | Command::Settle(_) => self.store_queue.push_back((life, command)),

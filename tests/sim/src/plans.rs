@@ -18,6 +18,11 @@ struct Wanted {
     spec: u32,
     silence_ms: u64,
     present: bool,
+    suspended: bool,
+    /// Requests for a recheck so far.
+    recheck: u32,
+    /// Repairs so far.
+    mended: u32,
 }
 
 /// The wanted targets.
@@ -46,6 +51,9 @@ impl Plans {
             spec: 1,
             silence_ms: [0, 1_000, 5_000][rng.below(3)],
             present: number == 0 || rng.once_in(2),
+            suspended: false,
+            recheck: 0,
+            mended: 0,
         };
         Self { targets: vec![one(0, rng), one(1, rng)] }
     }
@@ -54,20 +62,25 @@ impl Plans {
     pub(crate) fn change(&mut self, rng: &mut Rng) {
         let index = rng.below(self.targets.len());
         let target = &mut self.targets[index];
-        match rng.below(4) {
+        match rng.below(6) {
             0 if index == 1 => target.present = !target.present,
             0 | 1 => target.spec += 1,
             2 => {
                 let kind = rng.below(2);
                 target.kinds[kind] = (target.kinds[kind] + 1 + rng.below(2) as u8) % 3;
             }
+            3 => target.suspended = !target.suspended,
+            4 => target.recheck += 1,
             _ => target.silence_ms = [0, 1_000, 5_000][rng.below(3)],
         }
     }
 
-    /// Something that changes no scope, but wakes what waits for a person.
-    pub(crate) fn touch(&mut self) {
-        self.targets[0].silence_ms += 1;
+    /// A person mends what waits for a person, pauses included.
+    pub(crate) fn mend(&mut self) {
+        for target in &mut self.targets {
+            target.mended += 1;
+            target.suspended = false;
+        }
     }
 
     pub(crate) fn as_plans(&self) -> Vec<TargetPlan> {
@@ -106,6 +119,14 @@ impl Wanted {
             })
             .collect();
         let window = WindowRule { silence_ms: self.silence_ms, max_age_ms: 60_000 };
-        TargetPlan { uid, window, never_prune: false, subscriptions }
+        TargetPlan {
+            uid,
+            window,
+            never_prune: false,
+            suspended: self.suspended,
+            recheck: (self.recheck > 0).then(|| self.recheck.to_string().into()),
+            subject: self.mended.to_string().into(),
+            subscriptions,
+        }
     }
 }

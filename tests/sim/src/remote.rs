@@ -231,7 +231,7 @@ fn subtrees(tree: &Tree, targets: &[TargetUid]) -> BTreeMap<TargetUid, Option<Co
 /// As the operator does: what the list lacks, and only our own commits have touched, goes (F27).
 fn reclaim(tree: &mut BTreeMap<Path, File>, unit: &Unit, own: &BTreeSet<Path>) {
     let UnitKind::Replay(replayed) = &unit.kind else { return };
-    if !replayed.reclaim {
+    if replayed.reclaim.is_none() {
         return;
     }
     let number = plans::target_number(&unit.target);

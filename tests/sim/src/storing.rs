@@ -91,8 +91,8 @@ fn operate(journal: &dyn Journal, s: &mut Shared, command: Command) -> Done {
             let seen = ready(journal.inventory(&scope))?;
             event(Event::Inventory(scope, seen))
         }
-        Command::Raise(scopes) => {
-            let generations = ready(journal.raise(scopes.clone()))?;
+        Command::Raise(scopes, anew) => {
+            let generations = ready(journal.raise(scopes.clone(), anew))?;
             event(Event::Raised(scopes, generations))
         }
         Command::Clear(clear) => self::clear(journal, s, *clear),
@@ -103,6 +103,10 @@ fn operate(journal: &dyn Journal, s: &mut Shared, command: Command) -> Done {
         }
         Command::DropCursor(watch, remove) => {
             ready(journal.drop_cursor(watch, remove))?;
+            Ok(StoreDone::Event(None))
+        }
+        Command::Note(note) => {
+            ready(journal.note(note))?;
             Ok(StoreDone::Event(None))
         }
         Command::Reserve(attempt) => {

@@ -202,7 +202,7 @@ impl World {
 
     /// A person mends whatever waits for a person.
     fn mend(&mut self) {
-        self.s.plans.touch();
+        self.s.plans.mend();
         self.s.plan_version += 1;
     }
 

@@ -37,6 +37,9 @@ fn plan(target: &str) -> TargetPlan {
         uid: TargetUid::new(target),
         window: WindowRule { silence_ms: 0, max_age_ms: 60_000 },
         never_prune: false,
+        suspended: false,
+        recheck: None,
+        subject: "".into(),
         subscriptions: vec![Subscription {
             scope: scope(target),
             kind: "ConfigMap".into(),
@@ -175,7 +178,7 @@ fn started(commands: &[Command]) -> Opening {
 }
 
 fn raises(commands: &[Command]) -> bool {
-    commands.iter().any(|command| matches!(command, Command::Raise(_)))
+    commands.iter().any(|command| matches!(command, Command::Raise(..)))
 }
 
 fn reserves(commands: &[Command]) -> bool {

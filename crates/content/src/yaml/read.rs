@@ -2,12 +2,12 @@
 //!
 //! Comments, quoting and flow style are read, since foreign files are looked at too, to say whose they are. What could
 //! read as another value elsewhere is refused rather than guessed at: equal keys, anchors that are used, tags, keys that
-//! are no scalars. Plain text is null, a bool or a number only where readers of every YAML version agree, else a string.
+//! are no scalars, merge keys. Plain text is null, a bool or a number only where readers of every YAML version agree, else a string.
 //! Whether a file is ours is not decided here but by writing it again. Nesting costs no stack while reading, so a hostile
 //! file cannot end the process.
 
 use serde_json::{Map, Value};
-use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+use serde_saphyr::granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span};
 
 /// More than the JSON parser allows (128), so every object of the API can be read back; little enough for the recursion
 /// of whoever walks the value later.
@@ -49,6 +49,9 @@ pub enum YamlProblem {
     /// A map or list, or nothing, in place of a key.
     #[error("a key that is no text")]
     KeyNotText,
+    /// A bare `<<`: most readers put what it holds into the map around it, those of strict YAML 1.2 do not.
+    #[error("a merge key")]
+    MergeKey,
     /// `*name`.
     #[error("an alias")]
     Alias,
@@ -66,7 +69,10 @@ pub enum YamlProblem {
 /// If the text is not YAML, holds something that is refused, or does not hold exactly one document.
 pub fn read_document(text: &str) -> Result<Value, ReadError> {
     let mut builder = Builder::default();
-    for event in Parser::new_from_str(text) {
+    // A block that ends the text without a line break ends without one, as for kubectl and everybody else.
+    let mut options = Options::default();
+    options.block_scalar_eof_without_line_feed = true;
+    for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(|error: ScanError| syntax(&error))?;
         builder.take(event).map_err(|problem| at(problem, &span))?;
     }
@@ -122,6 +128,9 @@ impl Builder {
         if let Some(Open::Map { entries, key: key @ None }) = self.open.last_mut() {
             if plain && text.is_empty() {
                 return Err(YamlProblem::KeyNotText);
+            }
+            if plain && text == "<<" {
+                return Err(YamlProblem::MergeKey);
             }
             if entries.contains_key(&text) {
                 return Err(YamlProblem::DuplicateKey);
@@ -239,6 +248,7 @@ mod tests {
         assert_eq!(reason("hunter2: 1\nhunter2: 2\n"), "a key stands twice at line 2, column 1");
         assert_eq!(reason("a: &hunter2 1\nb: *hunter2\n"), "an alias at line 2, column 4");
         assert_eq!(reason("a: *hunter2\n"), "wrong syntax at line 1, column 4");
+        assert_eq!(reason("a:\n  <<: {b: 1}\n"), "a merge key at line 2, column 3");
         assert_eq!(reason("a: !!str 1\n"), "a tag at line 1, column 10");
         assert_eq!(reason("? [a]\n: b\n"), "a key that is no text at line 1, column 3");
         assert!(!reason("a: \"hunter2\nb: {hunter2").contains("hunter2"));
@@ -247,13 +257,26 @@ mod tests {
     #[test]
     fn plain_text_is_typed_only_where_all_readers_agree() {
         let read = read_document(
-            "a: yes\nb: off\nc: true\nd: y\n<<: {e: 1}\n1: x\ne: 012\nf: 0x1F\ng: 1_000\nh: .inf\ni: 12:30\nj: -7\nk: 1.5e+3\n\
+            "a: yes\nb: off\nc: true\nd: y\n'<<': {e: <<}\n1: x\ne: 012\nf: 0x1F\ng: 1_000\nh: .inf\ni: 12:30\nj: -7\nk: 1.5e+3\n\
              l: ~\nm:\nn: 1e999\no: 2024-02-29\np: 1.2.3\nq: 0\n",
         );
-        let expected = json!({"a": "yes", "b": "off", "c": true, "d": "y", "<<": {"e": 1}, "1": "x", "e": "012",
+        let expected = json!({"a": "yes", "b": "off", "c": true, "d": "y", "<<": {"e": "<<"}, "1": "x", "e": "012",
             "f": "0x1F", "g": "1_000", "h": ".inf", "i": "12:30", "j": -7, "k": 1500.0, "l": null, "m": null,
             "n": "1e999", "o": "2024-02-29", "p": "1.2.3", "q": 0});
         assert_eq!(read, Ok(expected));
+    }
+
+    #[test]
+    fn a_block_that_ends_the_text_has_no_line_break_that_is_not_there() {
+        for (text, value) in [
+            ("|\n  b", "b"),
+            ("|\n  b\n", "b\n"),
+            (">\n  b\n  c", "b c"),
+            ("|+\n  b\n\n", "b\n\n"),
+            ("|-\n  b", "b"),
+        ] {
+            assert_eq!(read_document(&format!("a: {text}")), Ok(json!({"a": value})), "{text:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod nasty;
+
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
@@ -17,6 +19,20 @@ pub fn shared(part: &str) -> Option<PathBuf> {
     }
     println!("SKIPPED: no recorded cases at {} (set UPRIVER_SHARED)", folder.display());
     None
+}
+
+/// Every YAML file below a folder, in order.
+pub fn yaml_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            yaml_files(&path, found);
+        } else if path.extension().is_some_and(|end| end == "yaml" || end == "yml") {
+            found.push(path);
+        }
+    }
 }
 
 /// Strings in which everything that YAML makes special is likely.

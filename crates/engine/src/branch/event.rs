@@ -8,7 +8,7 @@ use upriver_model::{
     ResourceVersion, Seen, TargetScope, TargetUid, WatchKey,
 };
 use upriver_store::{
-    Adopted, AppendReply, Clear, ClearReply, Frame, Loaded, OpenReply, Opening, Settle, StoreError,
+    Adopted, AppendReply, Clear, ClearReply, Frame, Loaded, Note, OpenReply, Opening, Settle, StoreError,
 };
 
 use crate::window::{Change, WindowRule};
@@ -22,6 +22,12 @@ pub struct TargetPlan {
     pub window: WindowRule,
     /// `prune.mode: Never`: no document is ever removed.
     pub never_prune: bool,
+    /// Paused by a person: nothing is watched, nothing is written, its scopes are dirty.
+    pub suspended: bool,
+    /// A person's request to list everything again; acted upon once per value.
+    pub recheck: Option<Box<str>>,
+    /// Whatever a person may have changed to mend a failure; a new value tries again at once.
+    pub subject: Box<str>,
     /// What it wants.
     pub subscriptions: Vec<Subscription>,
 }
@@ -152,8 +158,7 @@ pub struct Fetched {
     pub base: Base,
     /// First-parent history from the tip down to the last known tip, or as deep as was asked for.
     pub history: Vec<(CommitId, Option<JournalHeader>)>,
-    /// True if that history leads down to the tip that was asked for. If not, nobody knows what lies between, and the
-    /// fetch has found out which files our own commits were the last to change (F27).
+    /// True if that history leads down to the tip that was asked for; if not, nobody knows what lies between.
     pub joined: bool,
     /// Tree of each target's folder.
     pub subtrees: BTreeMap<TargetUid, Option<CommitId>>,
@@ -205,8 +210,9 @@ pub struct Replayed {
     /// What the list held.
     pub inventory: Vec<(ObjectKey, Seen)>,
     /// Files of this scope that the list lacks and that our own commits were the last to change go too: the inventory
-    /// that would name them was lost, or a person brought them back (F27).
-    pub reclaim: bool,
+    /// that would name them was lost, or a person brought them back (F27). The number is that of the loss: what the history
+    /// says has to be asked once for each.
+    pub reclaim: Option<u32>,
 }
 
 /// What became of one unit.
@@ -335,12 +341,15 @@ pub enum Command {
     Hold(Opening, u64),
     /// Store: open a stream.
     Open(Opening),
+    /// Store: write a note for the next owner.
+    Note(Note),
     /// Store: append.
     Append(Frame),
     /// Store: read an inventory.
     ReadInventory(TargetScope),
     /// Store: raise obligations.
-    Raise(Vec<TargetScope>),
+    /// With `true` the old settled records go too, so that a successor knows of the loss.
+    Raise(Vec<TargetScope>, bool),
     /// Store: a scope is settled.
     Clear(Box<Clear>),
     /// Store: drop a scope's records.

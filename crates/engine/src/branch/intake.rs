@@ -81,7 +81,7 @@ impl Branch {
     }
 
     fn durable(&mut self, now: Tick, stored: StoredEntry, scope: &TargetScope) {
-        self.ledger.owe(stored.id, stored.entry.size() as u64);
+        self.ledger.owe(stored.id, stored.entry.size() as u64, stored.stamped_ms);
         match self.scopes.get_mut(scope) {
             // The stream is behind a list that was taken beside it, maybe with the object deleted and made anew since:
             // another uid, so the store's guard lets it through.

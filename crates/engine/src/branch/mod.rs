@@ -16,6 +16,7 @@
 
 mod event;
 mod intake;
+mod people;
 mod recovery;
 mod replay;
 mod round;
@@ -117,6 +118,12 @@ pub struct Branch {
     lost: bool,
     next_poll: Tick,
     git_failures: u32,
+    /// Times at which the inventory was found not to know all that our commits wrote.
+    losses: u32,
+    /// Requests for a recheck that were acted upon.
+    handled: BTreeMap<TargetUid, String>,
+    /// The queue holds what a predecessor left in the journal.
+    taken_over: bool,
     failure: Option<Failure>,
     outcome: Option<Outcome>,
     /// Nothing is adopted before the wanted targets are known: entries of unknown ones would pass.
@@ -162,6 +169,9 @@ impl Branch {
             lost: false,
             next_poll: Tick(0),
             git_failures: 0,
+            losses: 0,
+            handled: BTreeMap::new(),
+            taken_over: false,
             failure: None,
             outcome: None,
             configured: false,
@@ -194,7 +204,7 @@ impl Branch {
             Event::WatchDied(watch) => self.restart_watch(&watch),
             Event::Proven => self.proven(),
             Event::Adopted(adopted) => self.adopted(adopted),
-            Event::Loaded(loaded) => self.loaded(*loaded),
+            Event::Loaded(loaded) => self.loaded(now, *loaded),
             Event::StoreFailed(error) => self.store_failed(now, &error),
             Event::Opening(opening) => self.opening(opening),
             Event::Opened(opening, reply) => self.opened(&opening, reply),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use upriver_model::{
-    Attempt, CommitId, EntryId, Failure, IdSet, Outcome, StoredEntry, TargetScope, TargetUid,
+    Attempt, CommitId, EntryId, Failure, IdSet, JournalHeader, Outcome, StoredEntry, TargetScope, TargetUid,
 };
 use upriver_store::{Adopted, Loaded, Settle};
 
@@ -11,7 +11,6 @@ use super::replay::Paid;
 use super::streams::covered;
 use super::{Base, Branch, Command, Fetched, Phase};
 use crate::ledger::Ledger;
-use crate::retry::{self, Retry};
 use crate::time::Tick;
 use crate::window::Document;
 
@@ -48,7 +47,7 @@ impl Branch {
         self.out.push(Command::Load);
     }
 
-    pub(super) fn loaded(&mut self, loaded: Loaded) {
+    pub(super) fn loaded(&mut self, now: Tick, loaded: Loaded) {
         self.refused = loaded.refused.clone();
         self.open_attempts = loaded.attempts.clone();
         // Ids and attempts go on above whatever this epoch used before, in this process or not.
@@ -59,8 +58,18 @@ impl Branch {
         let attempts = loaded.attempts.iter().filter(|attempt| attempt.id.epoch == epoch);
         self.next_attempt =
             self.next_attempt.max(attempts.map(|attempt| attempt.id.n).max().unwrap_or(0) + 1);
+        self.handled = loaded.handled.clone();
+        let deferred = loaded.deferred.clone().filter(|deferred| deferred.delay_ms > 0);
         self.loaded = loaded;
-        self.first_fetch();
+        match deferred {
+            // A predecessor, or we before a crash, was waiting: the host is not asked again before that is over.
+            Some(deferred) => {
+                self.git_failures = deferred.failures;
+                self.phase = Phase::FetchFailed { until: Some(now + deferred.delay_ms) };
+                self.note_failure(deferred.failure);
+            }
+            None => self.first_fetch(),
+        }
     }
 
     pub(super) fn first_fetch(&mut self) {
@@ -69,14 +78,9 @@ impl Branch {
     }
 
     pub(super) fn first_fetch_failed(&mut self, now: Tick, failure: Failure) {
-        self.git_failures += 1;
-        let until = match retry::schedule(failure.class, self.git_failures, failure.floor_s, &mut self.dice) {
-            Retry::After(delay) => Some(now + delay),
-            Retry::OnChange | Retry::Never => None,
-        };
-        self.outcome = Some(failure.class.outcome());
-        self.failure = Some(failure);
+        let until = self.defer(now, &failure);
         self.phase = Phase::FetchFailed { until };
+        self.note_failure(failure);
     }
 
     /// The branch was read for the first time in this life.
@@ -91,17 +95,25 @@ impl Branch {
         self.lost = false;
         let consumed = self.evidence(fetched);
         let loaded = std::mem::take(&mut self.loaded);
+        self.raise_paused(&loaded);
         let owed = self.owe(&loaded, &consumed);
         self.tip = Some((fetched.base.clone(), false));
         self.settle_old_attempts(fetched);
         self.phase = Phase::Running;
         self.next_poll = now + self.options.drift_poll_ms;
         let drifted = self.last_settled.as_ref() != fetched.base.expected_old();
-        self.install(&loaded, true);
+        self.losses += 1;
+        self.install(&loaded, fetched.joined || self.has_own_commit(fetched));
         self.drop_undecodable(&loaded);
+        if self.has_unexplained_commit(fetched, &loaded.attempts) {
+            self.repair_loss();
+        }
+        self.taken_over = !owed.is_empty();
         for stored in owed {
             self.take_up(now, &loaded, stored);
         }
+        self.forget_requests();
+        self.recheck(now);
         // They have waited long enough, and no two clocks need be compared (F22).
         let closed = self.windows.close_all();
         self.enqueue(closed);
@@ -118,6 +130,50 @@ impl Branch {
             None if !was_settled(loaded, &stored) => self.ledger.pass(stored.id, &stored.entry.target),
             Some(_) | None => self.apply(now, stored),
         }
+    }
+
+    /// True if a commit of ours lies above the last settled tip and no push that we know of explains it: a journal knew more
+    /// when it was made, and what it forgot is not in the inventory either.
+    pub(super) fn has_unexplained_commit(&self, fetched: &Fetched, attempts: &[Attempt]) -> bool {
+        let attempted = attempts.iter().filter_map(|attempt| attempt.intend.as_ref());
+        let mut pushes: BTreeMap<&CommitId, Option<&CommitId>> =
+            attempted.map(|intend| (&intend.new, intend.base.as_ref())).collect();
+        for round in &self.round {
+            let base = round.base.expected_old();
+            pushes.extend(round.sent.iter().map(|(new, _)| (new, base)));
+        }
+        let mut explained: Option<Option<&CommitId>> = None;
+        for (id, header) in &fetched.history {
+            if explained == Some(Some(id)) {
+                explained = None;
+            }
+            if let Some(base) = pushes.get(id) {
+                explained = Some(*base);
+            }
+            if explained.is_none() && header.as_ref().is_some_and(|header| self.is_own(header)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn is_own(&self, header: &JournalHeader) -> bool {
+        header.fleet == self.options.fleet && header.branch == self.options.key
+    }
+
+    /// Lists everything again, and asks the history what our commits wrote.
+    pub(super) fn repair_loss(&mut self) {
+        let scopes: Vec<TargetScope> = self.scopes.keys().cloned().collect();
+        if !scopes.is_empty() {
+            self.reclaim(&scopes);
+            self.raise(scopes);
+        }
+    }
+
+    /// True if this installation has written to the branch before, whatever became of its journals.
+    fn has_own_commit(&self, fetched: &Fetched) -> bool {
+        let mut headers = fetched.history.iter().filter_map(|(_, header)| header.as_ref());
+        headers.any(|header| self.is_own(header))
     }
 
     /// Ids that commits of this journal in the branch's history stand for (F1).
@@ -150,11 +206,11 @@ impl Branch {
         }
         let mut owed = Vec::new();
         for stored in entries {
-            if !self.ledger.owe(stored.id, stored.entry.size() as u64) {
+            if !self.ledger.owe(stored.id, stored.entry.size() as u64, stored.stamped_ms) {
                 continue;
             }
             let superseded = latest.get(&document(stored)).is_some_and(|id| *id >= stored.id);
-            let unwanted = !self.plans.contains_key(&stored.entry.target);
+            let unwanted = self.plans.get(&stored.entry.target).is_none_or(|plan| plan.suspended);
             if evidence.holds(stored.id) || superseded || unwanted || is_listed(loaded, stored) {
                 self.ledger.pass(stored.id, &stored.entry.target);
             } else {
@@ -173,7 +229,7 @@ impl Branch {
         // No header needs to name them: whatever they stood for is in the lists.
         let nobody = TargetUid::new("");
         for id in &loaded.undecodable {
-            if self.ledger.owe(*id, 0) {
+            if self.ledger.owe(*id, 0, 0) {
                 self.ledger.pass(*id, &nobody);
             }
         }

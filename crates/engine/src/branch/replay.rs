@@ -91,7 +91,8 @@ impl Branch {
                 }
             }
         }
-        self.out.push(Command::Raise(scopes));
+        let anew = scopes.iter().any(|key| self.scopes.get(key).is_some_and(|scope| scope.reclaim));
+        self.out.push(Command::Raise(scopes, anew));
     }
 
     /// The store's count is the true one; ours is behind only after a loss.
@@ -154,7 +155,7 @@ impl Branch {
         let never = self.plans.get(&key.target).is_none_or(|plan| plan.never_prune);
         let spec_hash = scope.subscription.spec_hash.clone();
         let kind = scope.subscription.kind.clone();
-        let reclaim = scope.reclaim && !never;
+        let reclaim = (scope.reclaim && !never).then_some(self.losses);
         let unit = replay_unit(&replay, &seen, never, reclaim, (&kind, spec_hash));
         self.record(&replay, seen, &unit);
         // Windows close first, so that commits stay in order (W2.18).
@@ -176,6 +177,7 @@ impl Branch {
 
     /// What our commits wrote there may be more than the inventory knows (F27).
     pub(super) fn reclaim(&mut self, scopes: &[TargetScope]) {
+        self.losses += 1;
         for key in scopes {
             if let Some(scope) = self.scopes.get_mut(key) {
                 scope.reclaim = true;
@@ -271,7 +273,7 @@ fn replay_unit(
     replay: &PendingReplay,
     seen: &BTreeMap<ObjectKey, Seen>,
     never: bool,
-    reclaim: bool,
+    reclaim: Option<u32>,
     (kind, spec_hash): (&str, Box<str>),
 ) -> Unit {
     let snapshot = &replay.snapshot;

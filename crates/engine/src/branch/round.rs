@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use upriver_model::{
     Attempt, AttemptId, CommitId, Failure, FailureClass, IdSet, Intend, Outcome, TargetScope, TargetUid,
+    Trigger,
 };
-use upriver_store::Settle;
+use upriver_store::{Deferred, Note, Settle};
 
 use super::{Base, Branch, Built, Command, Phase, Replayed, Unit, UnitKind};
 use crate::retry::{self, Retry};
@@ -14,6 +15,8 @@ use crate::time::Tick;
 
 /// How often an unmoved tip is read again while nothing may pass on "no diff", milliseconds.
 const REREAD_MS: u64 = 5_000;
+/// Shorter waits are not worth a write to the store.
+const DURABLE_WAIT_MS: u64 = 4_000;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -118,7 +121,14 @@ impl Branch {
         for unit in &units {
             entries.extend(&unit.entries);
         }
-        self.out.push(Command::Reserve(Attempt { id, entries, intend: None }));
+        let trigger = if units.iter().any(|unit| matches!(unit.kind, UnitKind::Replay(_))) {
+            Trigger::Snapshot
+        } else if std::mem::take(&mut self.taken_over) {
+            Trigger::Takeover
+        } else {
+            Trigger::WindowClose
+        };
+        self.out.push(Command::Reserve(Attempt { id, trigger, entries, intend: None }));
         self.round = Some(Round {
             id,
             units,
@@ -262,13 +272,37 @@ impl Branch {
     }
 
     pub(super) fn push_landed(&mut self) {
-        let rebuilt = self.round.as_ref().is_some_and(|round| round.rebuilt);
-        self.settle(if rebuilt { Outcome::Rebased } else { Outcome::Pushed });
+        let Some(round) = &self.round else { return };
+        let replay = |unit: &Unit| matches!(unit.kind, UnitKind::Replay(_));
+        let outcome = if round.rebuilt {
+            Outcome::Rebased
+        } else if !round.units.is_empty() && round.units.iter().all(replay) {
+            Outcome::Replayed
+        } else {
+            Outcome::Pushed
+        };
+        self.settle(outcome);
     }
 
+    /// Shows a failure. One that nothing but a fix of the program ends is set aside.
     pub(super) fn note_failure(&mut self, failure: Failure) {
-        self.outcome = Some(failure.class.outcome());
+        let quarantined = failure.class == FailureClass::Internal && self.is_parked();
+        self.outcome = Some(if quarantined { Outcome::Quarantined } else { failure.class.outcome() });
         self.failure = Some(failure);
+    }
+
+    /// When a failed operation is tried again; `None` waits for a person. A long wait is durable, so that no crash loop
+    /// hammers the host.
+    pub(super) fn defer(&mut self, now: Tick, failure: &Failure) -> Option<Tick> {
+        self.git_failures += 1;
+        let retry = retry::schedule(failure.class, self.git_failures, failure.floor_s, &mut self.dice);
+        let Retry::After(delay_ms) = retry else { return None };
+        if delay_ms >= DURABLE_WAIT_MS {
+            let failures = self.git_failures;
+            let deferred = Deferred { failure: failure.clone(), failures, delay_ms };
+            self.out.push(Command::Note(Note::Deferred(deferred)));
+        }
+        Some(now + delay_ms)
     }
 
     pub(super) fn round_failed(&mut self, now: Tick, failure: Failure) {
@@ -276,11 +310,7 @@ impl Branch {
             self.note_failure(failure);
             return;
         }
-        self.git_failures += 1;
-        let until = match retry::schedule(failure.class, self.git_failures, failure.floor_s, &mut self.dice) {
-            Retry::After(delay) => Some(now + delay),
-            Retry::OnChange | Retry::Never => None,
-        };
+        let until = self.defer(now, &failure);
         if let Some(round) = &mut self.round {
             round.stage = Stage::Waiting { until };
         }
@@ -391,6 +421,12 @@ impl Branch {
             freed_bytes,
             refused: Vec::new(),
         })));
+    }
+
+    /// True while a failure waits for a person, not for a moment.
+    pub(super) fn is_parked(&self) -> bool {
+        let waiting = self.round.as_ref().map(|round| &round.stage);
+        self.phase == Phase::FetchFailed { until: None } || waiting == Some(&Stage::Waiting { until: None })
     }
 
     /// True while work waits for a person or a backoff.

@@ -6,8 +6,7 @@ use upriver_model::{ResourceVersion, StoredEntry, TargetScope, TargetUid, WatchK
 use upriver_store::{FrameEntry, Loaded, OpenReply, Opening};
 
 use super::replay::{Clearing, Paid};
-use super::{Branch, Command, Start, Subscription, TargetPlan, WatchHealth};
-use crate::time::Tick;
+use super::{Branch, Command, Start, Subscription, WatchHealth};
 
 /// One subscription and how far it is.
 #[derive(Debug)]
@@ -115,56 +114,31 @@ pub fn scope_hash(subscriptions: &[Subscription]) -> String {
 }
 
 impl Branch {
-    pub(super) fn configure(&mut self, now: Tick, plans: Vec<TargetPlan>) {
-        self.configured = true;
-        let before = std::mem::take(&mut self.plans);
-        self.plans = plans.into_iter().map(|plan| (plan.uid.clone(), plan)).collect();
-        for plan in self.plans.values() {
-            self.windows.set_rule(&plan.uid, plan.window);
-        }
-        self.retry_now(now);
-        if self.phase != super::Phase::Running {
-            return;
-        }
-        let gone: BTreeSet<TargetUid> =
-            before.into_keys().filter(|uid| !self.plans.contains_key(uid)).collect();
-        self.drop_targets(&gone);
-        self.install(&Loaded::default(), false);
-    }
-
-    /// Work of deleted targets passes: their files stay in Git as they are.
-    fn drop_targets(&mut self, gone: &BTreeSet<TargetUid>) {
-        if gone.is_empty() {
-            return;
-        }
-        let closed = self.windows.close_targets(gone);
-        self.enqueue(closed);
-        let (dropped, kept) =
-            std::mem::take(&mut self.queue).into_iter().partition(|unit| gone.contains(&unit.target));
-        self.queue = kept;
-        for unit in dropped {
-            self.pass_all(&unit);
-        }
-        self.pending_replays.retain(|replay| !gone.contains(replay.target()));
-    }
-
     /// Brings scopes and watches in line with the plans. `loaded` is what the journal knew at the start of a life, which is
     /// when a scope without a record may be one whose record was lost.
     pub(super) fn install(&mut self, loaded: &Loaded, recovering: bool) {
         let wanted: BTreeMap<TargetScope, Subscription> = self
             .plans
             .values()
+            .filter(|plan| !plan.suspended)
             .flat_map(|plan| &plan.subscriptions)
             .map(|subscription| (subscription.scope.clone(), subscription.clone()))
             .collect();
-        self.remove_scopes(&wanted, loaded);
+        self.remove_scopes(&wanted, &self.paused_scopes(), loaded);
         for (key, subscription) in wanted {
             self.put_scope(key, subscription, loaded, recovering);
         }
         self.align_watches(loaded);
     }
 
-    fn remove_scopes(&mut self, wanted: &BTreeMap<TargetScope, Subscription>, loaded: &Loaded) {
+    /// A scope of a paused target becomes dirty and keeps its inventory, so that what is deleted meanwhile leaves Git with
+    /// the list that follows the pause. One that left the selection is forgotten.
+    fn remove_scopes(
+        &mut self,
+        wanted: &BTreeMap<TargetScope, Subscription>,
+        paused: &BTreeSet<TargetScope>,
+        loaded: &Loaded,
+    ) {
         let gone: Vec<TargetScope> =
             self.scopes.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
         for key in gone {
@@ -177,10 +151,14 @@ impl Branch {
             for (_, clearing) in self.clears.iter_mut().filter(|(scope, _)| *scope == key) {
                 *clearing = Clearing::Inventory;
             }
-            self.out.push(Command::Forget(key));
+            if paused.contains(&key) {
+                self.out.push(Command::Raise(vec![key], false));
+            } else {
+                self.out.push(Command::Forget(key));
+            }
         }
         // Records of scopes that were deselected while nobody ran: never trust them again (W1.28).
-        let known: BTreeSet<String> = wanted.keys().map(TargetScope::as_key).collect();
+        let known: BTreeSet<String> = wanted.keys().chain(paused).map(TargetScope::as_key).collect();
         let recorded: BTreeSet<&String> = loaded.settled.keys().chain(loaded.generations.keys()).collect();
         for key in recorded.into_iter().filter(|key| !known.contains(*key)) {
             if let Some(scope) = parse_scope(key) {
@@ -417,8 +395,6 @@ impl Branch {
         if rewound {
             // Objects that vanished with the lost time have files, and no inventory names them any more.
             self.reclaim(&scopes);
-            self.tip = None;
-            self.out.push(Command::Fetch { until: None });
             // Versions start over: the guard would drop every event to come.
             for key in &scopes {
                 self.drop_guards(key, opening.stream);

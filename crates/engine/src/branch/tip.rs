@@ -32,6 +32,10 @@ impl Branch {
     fn fetched_tip(&mut self, fetched: &Fetched) {
         self.tip = Some((fetched.base.clone(), false));
         self.forgive_moved_tip(&fetched.base);
+        if self.has_unexplained_commit(fetched, &self.open_attempts) {
+            // A push of somebody whose journal is lost, landed late.
+            self.repair_loss();
+        }
         self.settle_old_attempts(fetched);
         let evidence = self.evidence(fetched);
         let landed = self.take_landed(fetched);

@@ -18,10 +18,16 @@ pub struct BranchView {
     pub failure: Option<Failure>,
     /// How the journal is.
     pub journal: JournalState,
+    /// How often in a row it has failed.
+    pub failures: u32,
+    /// True if nothing but a change by a person ends the failure.
+    pub parked: bool,
     /// When a failed attempt is tried again.
     pub next_attempt: Option<Tick>,
     /// Entries that are owed.
     pub depth: usize,
+    /// When the oldest of them became durable, by the store's clock, milliseconds since 1970.
+    pub oldest_ms: Option<i64>,
     /// Tip that our last settled attempt knew.
     pub tip: Option<CommitId>,
     /// Files that we do not touch, with the reason.
@@ -49,6 +55,10 @@ pub struct TargetView {
     pub scopes: BTreeMap<TargetScope, ScopeView>,
     /// Windows and replays that wait for a push.
     pub waiting: usize,
+    /// Paused by a person.
+    pub suspended: bool,
+    /// The last request for a recheck that was acted upon.
+    pub handled: Option<String>,
 }
 
 /// One scope.
@@ -75,6 +85,11 @@ impl Branch {
         for plan in self.plans.values() {
             let view = targets.entry(plan.uid.clone()).or_default();
             view.waiting = self.units_of(&plan.uid);
+            view.suspended = plan.suspended;
+            view.handled = self.handled.get(&plan.uid).cloned();
+            if plan.suspended {
+                continue;
+            }
             for subscription in &plan.subscriptions {
                 view.scopes.insert(subscription.scope.clone(), self.scope_view(&subscription.scope));
             }
@@ -84,8 +99,11 @@ impl Branch {
             outcome: self.outcome,
             failure: self.failure.clone(),
             journal: self.journal_state(),
+            failures: self.git_failures.max(self.store_failures),
+            parked: self.is_parked(),
             next_attempt: self.next_attempt_at(),
             depth: self.ledger.depth(),
+            oldest_ms: self.ledger.oldest_ms(),
             tip: self.last_settled.clone(),
             refused: self.refused.clone(),
             targets,

@@ -1,4 +1,5 @@
--- Ends an attempt once (INV-7), raises the floor, trims the log. KEYS[2] att, [3] att:<id>, [4] log, [5] refused.
+-- Ends an attempt once (INV-7), raises the floor, trims the log, ends a deferral.
+-- KEYS[2] att, [3] att:<id>, [4] log, [5] refused, [6] notes.
 -- ARGV[4] id, [5] outcome, [6] floor, [7] first id to keep, [8] done ids, [9] tip or '', [10] bytes freed,
 -- [11] life of the record in seconds, [12] subtrees or '', then pairs: refused path, reason ('' clears).
 if redis.call('HEXISTS', KEYS[3], 'outcome') == 0 then
@@ -6,6 +7,7 @@ if redis.call('HEXISTS', KEYS[3], 'outcome') == 0 then
   redis.call('EXPIRE', KEYS[3], ARGV[11])
   redis.call('ZREM', KEYS[2], ARGV[4])
 end
+redis.call('HDEL', KEYS[6], 'deferred')
 redis.call('HSET', meta, 'floor', ARGV[6], 'done', ARGV[8])
 if ARGV[9] ~= '' then redis.call('HSET', meta, 'tip', ARGV[9]) end
 if ARGV[12] ~= '' then redis.call('HSET', meta, 'subtrees', ARGV[12]) end

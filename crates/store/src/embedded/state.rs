@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use upriver_model::{
     Attempt, AttemptId, CommitId, Entry, EntryId, IdSet, Incarnation, Intend, ObjectKey, Operation, Outcome,
-    ReplicaId, ResourceVersion, Seen, Settled, StoredEntry, TargetScope, TargetUid, WatchKey,
+    ReplicaId, ResourceVersion, Seen, Settled, StoredEntry, TargetScope, TargetUid, Trigger, WatchKey,
 };
 
 use crate::{
-    Adopt, Adopted, AppendReply, Clear, ClearReply, Frame, JournalLimits, Loaded, OpenReply, Opening, Settle,
-    StoreError,
+    Adopt, Adopted, AppendReply, Clear, ClearReply, Deferred, Frame, JournalLimits, Loaded, Note, OpenReply,
+    Opening, Settle, StoreError,
 };
 
 /// Seven days: how long a settled attempt can be looked up.
@@ -46,6 +46,7 @@ struct Cursor {
 
 #[derive(Clone, Default)]
 struct AttemptRecord {
+    trigger: Trigger,
     entries: IdSet,
     intend: Option<Intend>,
     outcome: Option<Outcome>,
@@ -66,6 +67,9 @@ pub(super) struct State {
     /// When attempts were settled, oldest first.
     settled_at: VecDeque<(i64, AttemptId)>,
     refused: BTreeMap<String, String>,
+    /// With the moment at which it ends.
+    deferred: Option<(Deferred, i64)>,
+    handled: BTreeMap<TargetUid, String>,
 }
 
 fn lost(what: &str) -> StoreError {
@@ -130,7 +134,7 @@ impl State {
         Ok((adopted, meta.op))
     }
 
-    pub(super) fn load(&self) -> Loaded {
+    pub(super) fn load(&self, now_ms: i64) -> Loaded {
         let (known, unknown): (Vec<&StoredEntry>, Vec<&StoredEntry>) =
             self.log.values().partition(|stored| stored.entry.schema == Entry::SCHEMA);
         let mut open: Vec<Attempt> = self
@@ -139,6 +143,7 @@ impl State {
             .filter(|(_, record)| record.outcome.is_none())
             .map(|(id, record)| Attempt {
                 id: *id,
+                trigger: record.trigger,
                 entries: record.entries.clone(),
                 intend: record.intend.clone(),
             })
@@ -156,6 +161,22 @@ impl State {
             generations: self.generations.clone(),
             attempts: open,
             refused: self.refused.clone(),
+            deferred: self.deferred.as_ref().map(|(deferred, until)| Deferred {
+                delay_ms: u64::try_from(until.saturating_sub(now_ms)).unwrap_or(0),
+                ..deferred.clone()
+            }),
+            handled: self.handled.clone(),
+        }
+    }
+
+    pub(super) fn note(&mut self, note: Note, now_ms: i64) {
+        match note {
+            Note::Deferred(deferred) => {
+                let delay = i64::try_from(deferred.delay_ms).unwrap_or(i64::MAX);
+                self.deferred = Some((deferred, now_ms.saturating_add(delay)));
+            }
+            Note::Handled { target, value: Some(value) } => drop(self.handled.insert(target, value)),
+            Note::Handled { target, value: None } => drop(self.handled.remove(&target)),
         }
     }
 
@@ -222,6 +243,7 @@ impl State {
 
     pub(super) fn reserve(&mut self, attempt: Attempt) {
         self.attempts.entry(attempt.id).or_insert_with(|| AttemptRecord {
+            trigger: attempt.trigger,
             entries: attempt.entries,
             intend: None,
             outcome: None,
@@ -244,6 +266,7 @@ impl State {
             record.outcome = Some(settle.outcome);
             self.settled_at.push_back((now_ms, settle.attempt));
         }
+        self.deferred = None;
         meta.floor = settle.floor;
         meta.done = settle.done;
         if settle.tip.is_some() {
@@ -275,9 +298,12 @@ impl State {
         }
     }
 
-    pub(super) fn raise(&mut self, scopes: &[TargetScope]) -> Vec<u64> {
+    pub(super) fn raise(&mut self, scopes: &[TargetScope], anew: bool) -> Vec<u64> {
         let mut raised = Vec::with_capacity(scopes.len());
         for scope in scopes {
+            if anew {
+                self.settled.remove(&scope.as_key());
+            }
             let generation = self.generations.entry(scope.as_key()).or_insert(0);
             *generation += 1;
             raised.push(*generation);
@@ -393,7 +419,7 @@ pub struct InspectedAttempt {
 
 #[cfg(feature = "testing")]
 impl State {
-    pub(super) fn inspect(&self) -> Option<Inspection> {
+    pub(super) fn inspect(&self, now_ms: i64) -> Option<Inspection> {
         let meta = self.meta.as_ref()?;
         let attempts = self
             .attempts
@@ -407,7 +433,7 @@ impl State {
             epoch: meta.epoch,
             floor: meta.floor,
             done: meta.done.clone(),
-            loaded: self.load(),
+            loaded: self.load(now_ms),
             inventories: self.inventories.clone(),
             attempts,
         })

@@ -333,6 +333,9 @@ fn add_target(
         uid: TargetUid::new(found.object.uid().unwrap_or_default()),
         window: window(&found.provider),
         never_prune: !found.object.spec.prune_mode().removes_on_event(),
+        suspended: found.object.spec.is_suspended(),
+        recheck: found.object.requested_recheck().map(Into::into),
+        subject: subject(snapshot, found),
         subscriptions,
     };
     let target = TargetSpec {
@@ -345,6 +348,14 @@ fn add_target(
         committer_email: committer.email,
     };
     put_on_branch(compiled, found, target);
+}
+
+/// Whatever a person may have changed to mend a failed push. The Secret is not watched, but its provider is probed: when the
+/// probe succeeds again, this changes too.
+fn subject(snapshot: &Snapshot, found: &Valid) -> Box<str> {
+    let of = |object: &kube::core::ObjectMeta| format!("{:?}/{:?}", object.uid, object.generation);
+    let connected = snapshot.probes.get(&key_of(&*found.provider)).is_some_and(|probe| probe.result.is_ok());
+    format!("{} {} {connected}", of(&found.object.metadata), of(&found.provider.metadata)).into()
 }
 
 fn put_on_branch(compiled: &mut Compiled, found: &Valid, target: TargetSpec) {

@@ -38,6 +38,7 @@ pub(super) struct TargetFacts<'a> {
     pub(super) view: Option<&'a TargetView>,
     pub(super) path: &'a str,
     pub(super) skipped_secrets: usize,
+    pub(super) suspended: bool,
 }
 
 /// All conditions of a GitTarget, and its streams.
@@ -45,9 +46,15 @@ pub(super) fn target(facts: &TargetFacts<'_>) -> (Vec<Finding>, Option<StreamCou
     if let Some(refusal) = &facts.verdict.refusal {
         return (refused_target(refusal), None);
     }
+    if facts.suspended {
+        return (suspended_target(), None);
+    }
     let streams = counts(facts.view);
-    let mut findings =
-        vec![Finding::new(types::VALIDATED, True, Reason::Succeeded, "references, branch and path are good")];
+    let going = "spec.suspend is not set";
+    let mut findings = vec![
+        Finding::new(types::SUSPENDED, False, Reason::NotSuspended, going),
+        Finding::new(types::VALIDATED, True, Reason::Succeeded, "references, branch and path are good"),
+    ];
     let mut gates = Vec::new();
     let mut add = |finding: Finding, gate: Gate| {
         findings.push(finding);
@@ -71,6 +78,23 @@ pub(super) fn target(facts: &TargetFacts<'_>) -> (Vec<Finding>, Option<StreamCou
 
 fn add_pair(add: &mut impl FnMut(Finding, Gate), (finding, gate): (Finding, Gate)) {
     add(finding, gate);
+}
+
+/// Nothing is known of the rest while nobody looks.
+fn suspended_target() -> Vec<Finding> {
+    let message = "paused by spec.suspend: nothing is watched or written, and what changes meanwhile follows when it is \
+                   removed (next action: resume)";
+    let valid = "references, branch and path are good";
+    let mut findings = vec![
+        Finding::new(types::VALIDATED, True, Reason::Succeeded, valid),
+        Finding::new(types::SUSPENDED, True, Reason::Suspended, message),
+        Finding::new(types::STREAMS_RUNNING, False, Reason::Suspended, message),
+        Finding::new(types::DELIVERING, False, Reason::Suspended, message),
+    ];
+    let unknown = [types::GIT_PATH_ACCEPTED, types::RENDER_MATCHES_LIVE];
+    findings.extend(unknown.map(|type_| Finding::new(type_, Unknown, Reason::Suspended, message)));
+    findings.extend(upriver_api::condition::trio(&[Gate::Paused { message: message.to_owned() }], ""));
+    findings
 }
 
 fn refused_target(refusal: &Refusal) -> Vec<Finding> {
@@ -151,7 +175,9 @@ fn provider_ready(gate: Option<&Gate>) -> (Finding, Gate) {
             (not_ready(False, message), Gate::waiting(Reason::GitProviderNotReady, message))
         }
         // Only an explicit False blocks.
-        Some(Gate::Waiting { message, .. }) => (not_ready(Unknown, message), Gate::Open),
+        Some(Gate::Waiting { message, .. } | Gate::Paused { message }) => {
+            (not_ready(Unknown, message), Gate::Open)
+        }
         None => (not_ready(Unknown, "not known yet"), Gate::Open),
     }
 }
@@ -190,7 +216,7 @@ fn delivering(facts: &TargetFacts<'_>) -> (Finding, Gate) {
             JournalState::Open | JournalState::Full => failure.class.outcome().as_str().to_owned(),
         };
         let message = failure.to_string();
-        let gate = if needs_person(failure) {
+        let gate = if view.parked || needs_person(failure) {
             Gate::blocked(&reason, &message)
         } else {
             Gate::waiting(&reason, &message)
@@ -344,7 +370,9 @@ fn target_ready(target: &[Finding]) -> (Finding, Gate) {
     if ready.status == True {
         return (finding(True, Reason::Succeeded.as_str(), "the GitTarget is ready"), Gate::Open);
     }
-    let gate = if stalled.status == True {
+    let gate = if ready.reason == Reason::Suspended.as_str() {
+        Gate::Paused { message: ready.message.clone() }
+    } else if stalled.status == True {
         Gate::blocked(&ready.reason, &ready.message)
     } else {
         Gate::waiting(&ready.reason, &ready.message)

@@ -210,6 +210,7 @@ fn target_status(
         owned,
         view: view.filter(|_| owned.is_some_and(|owned| owned.view.running)),
         path: &path,
+        suspended: target.spec.is_suspended(),
         skipped_secrets: owned.and_then(|owned| owned.skipped_secrets.get(&uid)).copied().unwrap_or(0),
     };
     let (findings, streams) = conditions::target(&facts);
@@ -219,10 +220,13 @@ fn target_status(
     let status = GitTargetStatus {
         observed_generation: generation,
         conditions: apply(&before.conditions, &findings, generation),
-        last_push_time: pushed.or_else(|| before.last_push_time.clone()),
         streams,
         owner: owned.map(owner),
-        delivery: owned.map(|owned| delivery(owned, before.delivery.as_ref())),
+        delivery: owned.map(|owned| delivery(owned, pushed.clone(), before.delivery.as_ref())),
+        last_push_time: pushed.or_else(|| before.last_push_time.clone()),
+        last_handled_reconcile_at: view
+            .and_then(|view| view.handled.clone())
+            .or_else(|| before.last_handled_reconcile_at.clone()),
         ..before
     };
     (status, findings)
@@ -246,7 +250,7 @@ fn owner(owned: &OwnedBranch) -> OwnerStatus {
     }
 }
 
-fn delivery(owned: &OwnedBranch, before: Option<&DeliveryStatus>) -> DeliveryStatus {
+fn delivery(owned: &OwnedBranch, pushed: Option<Time>, before: Option<&DeliveryStatus>) -> DeliveryStatus {
     let view = &owned.view;
     DeliveryStatus {
         journal_depth: i64::try_from(view.depth).ok(),
@@ -257,7 +261,9 @@ fn delivery(owned: &OwnedBranch, before: Option<&DeliveryStatus>) -> DeliverySta
             .or_else(|| before.and_then(|before| before.last_pushed_sha.clone())),
         last_error: view.failure.as_ref().map(ToString::to_string),
         next_retry: owned.next_attempt_s.and_then(time),
-        ..DeliveryStatus::default()
+        oldest_pending: view.oldest_ms.and_then(|ms| time(ms / 1000)),
+        last_push_time: pushed.or_else(|| before.and_then(|before| before.last_push_time.clone())),
+        consecutive_failures: (view.failures > 0).then(|| i32::try_from(view.failures).unwrap_or(i32::MAX)),
     }
 }
 

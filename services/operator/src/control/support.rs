@@ -24,9 +24,6 @@ pub(super) fn cluster_provider(spec: &ClusterProviderSpec) -> Option<String> {
 
 /// A field of a GitTarget that is not built yet.
 pub(super) fn git_target(spec: &GitTargetSpec) -> Option<String> {
-    if spec.is_suspended() {
-        return Some(unsupported("spec.suspend", "nothing is mirrored while it is set"));
-    }
     // Without age enabled nothing is encrypted, and Secrets are left out as they are without the field.
     let age = spec.encryption.as_ref().and_then(|encryption| encryption.age.as_ref());
     if age.is_some_and(|age| age.enabled) {

@@ -313,10 +313,11 @@ impl Task {
             | Command::Open(_)
             | Command::Append(_)
             | Command::ReadInventory(_)
-            | Command::Raise(_)
+            | Command::Raise(..)
             | Command::Clear(_)
             | Command::Forget(_)
             | Command::DropCursor(..)
+            | Command::Note(_)
             | Command::Reserve(_)
             | Command::Intend(..)
             | Command::Settle(_) => self.store_queue.push_back((life, command)),

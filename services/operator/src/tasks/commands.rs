@@ -55,8 +55,8 @@ pub(super) fn start(journal: Arc<dyn Journal>, command: Command) -> Option<Store
             let seen = journal.inventory(&scope).await?;
             event(Event::Inventory(scope, seen))
         }),
-        Command::Raise(scopes) => timed("raise", async move {
-            let generations = journal.raise(scopes.clone()).await?;
+        Command::Raise(scopes, anew) => timed("raise", async move {
+            let generations = journal.raise(scopes.clone(), anew).await?;
             event(Event::Raised(scopes, generations))
         }),
         Command::Clear(clear) => timed("clear", async move {
@@ -66,6 +66,10 @@ pub(super) fn start(journal: Arc<dyn Journal>, command: Command) -> Option<Store
         }),
         Command::Forget(scope) => timed("forget", async move {
             journal.forget(scope).await?;
+            Ok(StoreDone::Event(None))
+        }),
+        Command::Note(note) => timed("note", async move {
+            journal.note(note).await?;
             Ok(StoreDone::Event(None))
         }),
         Command::DropCursor(watch, remove) => timed("drop_cursor", async move {

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use upriver_engine::branch::{Base, Built, Fetched, Unit};
+use upriver_engine::branch::{Base, Built, Fetched, Unit, UnitKind};
 use upriver_git_io::{Mirror, ObjectId, Remote};
 use upriver_model::{CommitId, Failure, FailureClass, JournalHeader};
 use upriver_telemetry::metric;
@@ -82,7 +82,7 @@ impl GitThread {
         let (orders, inbox) = sync_channel(1);
         std::thread::Builder::new().name("upriver-git".to_owned()).spawn(move || {
             let mut worker =
-                Worker { dir, timeout, mirror: None, remote: None, built: None, own: BTreeSet::new() };
+                Worker { dir, timeout, mirror: None, remote: None, built: None, own: (0, BTreeSet::new()) };
             worker.run(&inbox);
             let _ = std::fs::remove_dir_all(&worker.dir);
         })?;
@@ -120,8 +120,8 @@ struct Worker {
     mirror: Option<Mirror>,
     remote: Option<(SecretData, Remote)>,
     built: Option<upriver_git_io::Built>,
-    /// Files that our own commits were the last to change, as of the last fetch that did not join what was known.
-    own: BTreeSet<String>,
+    /// Files that our own commits were the last to change, when a loss of this number was first repaired (F27).
+    own: (u32, BTreeSet<String>),
 }
 
 impl Worker {
@@ -197,11 +197,6 @@ impl Worker {
             .map(|commit| (commit_id(commit.id), header_of(&commit)))
             .take_while(|(id, _)| until != Some(id))
             .collect();
-        if !joined {
-            let own = own_files(mirror, &remote, spec, tip, &history).map_err(|error| failure(&error))?;
-            self.own = own;
-        }
-        let mirror = self.mirror()?;
         let subtrees = subtrees(mirror, spec, base.parent()).map_err(|error| failure(&error))?;
         Ok(Fetched { base: engine_base(base), history, joined, subtrees })
     }
@@ -214,11 +209,37 @@ impl Worker {
         refused: &[String],
     ) -> Result<Built, Failure> {
         let base = git_base(base)?;
+        self.trace(spec, &base, units)?;
         // Handed back below: the mirror is borrowed as long as the builder lives.
         let own = std::mem::take(&mut self.own);
-        let built = self.build_with(spec, base, units, refused, &own);
+        let built = self.build_with(spec, base, units, refused, &own.1);
         self.own = own;
         built
+    }
+
+    /// Asks the history once per loss, before the first unit that repairs it is built.
+    fn trace(
+        &mut self,
+        spec: &BranchSpec,
+        base: &upriver_git_io::Base,
+        units: &[(Unit, JournalHeader)],
+    ) -> Result<(), Failure> {
+        let number = |(unit, _): &(Unit, JournalHeader)| match &unit.kind {
+            UnitKind::Replay(replayed) => replayed.reclaim,
+            UnitKind::Window | UnitKind::Fence => None,
+        };
+        let Some(loss) = units.iter().filter_map(number).max().filter(|loss| *loss != self.own.0) else {
+            return Ok(());
+        };
+        let own = match (base.parent(), self.remote.clone()) {
+            (Some(tip), Some((_, remote))) => {
+                own_files(self.mirror()?, &remote, spec, tip).map_err(|error| failure(&error))?
+            }
+            // A new repository; every base that holds anything was fetched from a remote.
+            (None, _) | (_, None) => BTreeSet::new(),
+        };
+        self.own = (loss, own);
+        Ok(())
     }
 
     fn build_with(
@@ -310,14 +331,9 @@ fn own_files(
     mirror: &mut Mirror,
     remote: &Remote,
     spec: &BranchSpec,
-    tip: Option<ObjectId>,
-    history: &[(CommitId, Option<JournalHeader>)],
+    tip: ObjectId,
 ) -> Result<BTreeSet<String>, upriver_git_io::GitError> {
     let ours = |header: &JournalHeader| header.branch == spec.key;
-    let Some(tip) = tip.filter(|_| history.iter().any(|(_, header)| header.as_ref().is_some_and(ours)))
-    else {
-        return Ok(BTreeSet::new());
-    };
     let folders: Vec<&str> = spec.targets.iter().map(|target| target.path.as_str()).collect();
     let mut own = BTreeSet::new();
     for (commit, files) in mirror.last_changes(remote, tip, &folders, TRACED)? {

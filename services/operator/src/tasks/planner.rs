@@ -23,10 +23,10 @@ pub(super) fn plan(
     own: &BTreeSet<String>,
 ) -> Result<Vec<UnitResult>, GitError> {
     let targets: BTreeMap<&TargetUid, &TargetSpec> =
-        spec.targets.iter().map(|target| (&target.plan.uid, target)).collect();
+        spec.targets.iter().filter(|t| !t.plan.suspended).map(|t| (&t.plan.uid, t)).collect();
     let mut results = Vec::with_capacity(units.len());
     for (unit, header) in units {
-        // A target that was deleted meanwhile leaves its files as they are.
+        // A target that was deleted or suspended meanwhile leaves its files as they are.
         let result = match targets.get(&unit.target) {
             Some(target) => carry_out(builder, target, unit, header, (refused, own))?,
             None => UnitResult::default(),
@@ -46,7 +46,9 @@ fn carry_out(
     let mut result =
         UnitResult { refused: cleared(builder, target, unit, refused)?, ..UnitResult::default() };
     let orphans = match &unit.kind {
-        UnitKind::Replay(replayed) if replayed.reclaim => orphans::find(builder, target, replayed, own)?,
+        UnitKind::Replay(replayed) if replayed.reclaim.is_some() => {
+            orphans::find(builder, target, replayed, own)?
+        }
         UnitKind::Replay(_) | UnitKind::Window | UnitKind::Fence => Vec::new(),
     };
     let mut made = Vec::new();

@@ -118,6 +118,7 @@ impl Shown {
 fn quiet(view: &BranchView) -> BranchView {
     let mut view = view.clone();
     view.depth = 0;
+    view.oldest_ms = None;
     view.tip = None;
     view.targets.values_mut().for_each(|target| target.waiting = 0);
     view

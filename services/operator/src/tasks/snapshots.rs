@@ -10,6 +10,7 @@ use upriver_engine::branch::{Event, Member, Snapshot};
 use upriver_kube_io::watch::{Begin, Item, Watch, WatchError, WatchSpec, list_page};
 use upriver_model::{ObjectKey, ResourceVersion, TargetScope};
 use upriver_store::Opening;
+use upriver_telemetry::metric;
 
 use super::subscribed::Subscribed;
 use super::wall_ms;
@@ -99,6 +100,9 @@ fn finish(
     list_rv: ResourceVersion,
     members: Vec<Member>,
 ) -> Snapshot {
+    let gvr = &opening.watch.gvr;
+    metrics::counter!(metric::REPLAYS, "group" => gvr.group.to_string(), "resource" => gvr.resource.to_string())
+        .increment(1);
     Snapshot { opening: opening.clone(), scopes, list_rv, time_ms: wall_ms(), members }
 }
 

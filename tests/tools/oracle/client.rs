@@ -1,0 +1,86 @@
+//! Asks the programs of this folder. In: one JSON value per question. Out: theirs. Tests include this file by its path;
+//! it is no crate, because everything here serves tests of two crates only.
+//!
+//! `UPRIVER_ORACLES` names the folder that `tests/tools/oracles.sh` made; without it the script is run, which builds what
+//! is missing. A missing oracle fails the test; nothing is ever skipped.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// A running oracle. It ends with its stdin, so it cannot outlive the test.
+pub struct Oracle {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+#[allow(dead_code, reason = "each test binary asks its own oracles")]
+impl Oracle {
+    /// The Go program; `question` is `yaml` or `template`.
+    pub fn go(question: &str) -> Self {
+        Self::start(Command::new(folder().join("oracle")).arg(question))
+    }
+
+    /// PyYAML.
+    pub fn pyyaml() -> Self {
+        Self::start(
+            Command::new(folder().join("venv/bin/python")).arg("-B").arg(tools().join("oracle/pyyaml.py")),
+        )
+    }
+
+    fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        Self { child, stdin, stdout }
+    }
+
+    /// The answer to one question. The oracle reads a whole line before it answers, so neither side can block the other.
+    pub fn ask(&mut self, question: &Value) -> Value {
+        let mut line = question.to_string();
+        line.push('\n');
+        let stdin = self.stdin.as_mut().expect("open until the drop");
+        stdin.write_all(line.as_bytes()).expect("the oracle listens; its stderr says why not");
+        line.clear();
+        self.stdout.read_line(&mut line).expect("UTF-8");
+        serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("the oracle answered {line:?} ({error}) to {question}"))
+    }
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ended = self.child.wait();
+    }
+}
+
+fn tools() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tools")
+}
+
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        if let Some(folder) = std::env::var_os("UPRIVER_ORACLES") {
+            return folder.into();
+        }
+        let script = tools().join("oracles.sh");
+        let output = Command::new(&script)
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+        assert!(output.status.success(), "tests/tools/oracles.sh failed; its output above says why");
+        let printed = String::from_utf8(output.stdout).expect("a path");
+        PathBuf::from(printed.lines().last().expect("the script prints a folder"))
+    })
+}
