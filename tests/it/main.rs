@@ -12,3 +12,5 @@ mod people;
 mod refusals;
 mod secrets;
 mod support;
+mod types;
+mod watches;

@@ -9,6 +9,7 @@
 pub mod branch;
 pub mod lease;
 pub mod ledger;
+pub mod registry;
 pub mod retry;
 pub mod time;
 pub mod window;

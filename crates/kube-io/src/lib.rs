@@ -8,5 +8,6 @@ pub mod client;
 pub mod discovery;
 pub mod election;
 pub mod lease;
+pub mod rights;
 pub mod status;
 pub mod watch;

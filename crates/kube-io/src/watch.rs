@@ -136,6 +136,9 @@ struct ErrorObject {
     reason: String,
 }
 
+/// Longest wait for the head of an answer: it comes at once, however long the list behind it is.
+const OPEN_DEADLINE: Duration = Duration::from_secs(30);
+
 impl Watch {
     /// Opens a watch.
     ///
@@ -149,11 +152,12 @@ impl Watch {
             Begin::Initial => query.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
         }
         let request = get(&spec.gvr, &spec.scope, &query)?;
-        let opened = tokio::time::timeout(spec.idle_limit, client.request_stream(request)).await;
+        let limit = spec.idle_limit.min(OPEN_DEADLINE);
+        let opened = tokio::time::timeout(limit, client.request_stream(request)).await;
         let stream = match opened {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(classify(error, *begin == Begin::Initial)),
-            Err(_) => return Err(WatchError::Silent { seconds: spec.idle_limit.as_secs() }),
+            Err(_) => return Err(WatchError::Silent { seconds: limit.as_secs() }),
         };
         Ok(Self { lines: Box::new(Box::pin(stream)), buffer: Vec::new(), idle_limit: spec.idle_limit })
     }

@@ -4,11 +4,12 @@
 //! enums and object names of our own kinds only. Absent: HTTP serving, spans of single tasks.
 
 pub mod metric;
+pub mod silence;
 
 use std::fmt;
 
 pub use metrics_exporter_prometheus::PrometheusHandle as MetricsHandle;
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
@@ -39,8 +40,10 @@ impl std::error::Error for LogError {}
 pub fn init_logs(level: &str, encoding: LogEncoding) -> Result<(), LogError> {
     // The election library says every three seconds that somebody else holds the office.
     let quiet = if level.contains("kube_leader_election") { "" } else { ",kube_leader_election=warn" };
+    // The client library warns of answers that are no Status objects, which whoever made the request tells better.
+    let client = if level.contains("kube_client") { "" } else { ",kube_client=error" };
     let filter =
-        EnvFilter::try_new(format!("{level}{quiet}")).map_err(|error| LogError(error.to_string()))?;
+        EnvFilter::try_new(format!("{level}{quiet}{client}")).map_err(|error| LogError(error.to_string()))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start (in tests) keeps the first one's settings.
     let started = match encoding {
@@ -64,9 +67,19 @@ const LATENCY_BUCKETS: [f64; 14] =
 /// # Errors
 /// If a recorder is installed already.
 pub fn init_metrics() -> Result<MetricsHandle, BuildError> {
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &LATENCY_BUCKETS)?
-        .install_recorder()?;
+    let handle = builder()?.install_recorder()?;
     metric::describe();
     Ok(handle)
+}
+
+/// A recorder for one thread, for tests that count beside others (`metrics::set_default_local_recorder`).
+///
+/// # Errors
+/// Never with our buckets; the library has an error for empty ones.
+pub fn recorder() -> Result<PrometheusRecorder, BuildError> {
+    Ok(builder()?.build_recorder())
+}
+
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &LATENCY_BUCKETS)
 }

@@ -30,6 +30,13 @@ pub const WATCH_ENDS: &str = "upriver_watch_ends_total";
 pub const WATCH_STARTS: &str = "upriver_watch_starts_total";
 /// Complete lists that were handed to a branch: as the start of a watch, or beside one. Labels `group`, `resource`.
 pub const REPLAYS: &str = "upriver_replays_total";
+/// Gauge; labels `shard`, `group`, `resource`, `scope` (a namespace, or `*` for the whole cluster): seconds since the API server
+/// last said anything on an open or broken watch. Bookmarks come about once a minute.
+pub const WATCH_SILENCE: &str = "upriver_watch_silence_seconds";
+/// Counter; label `outcome` (same, changed, unread): looks at the API's types.
+pub const DISCOVERY_SCANS: &str = "upriver_discovery_scans_total";
+/// Gauge; label `verdict` (followable, retained, refused): known types.
+pub const CATALOG_TYPES: &str = "upriver_catalog_types";
 /// Counter; labels `gittarget_namespace`, `gittarget_name`: Secrets that were not written, because nothing can encrypt
 /// them yet.
 pub const SECRETS_SKIPPED: &str = "upriver_secrets_skipped_total";
@@ -59,6 +66,9 @@ pub fn describe() {
     describe_counter!(WATCH_EVENTS, "watch events by fate");
     describe_counter!(WATCH_ENDS, "ended watches by reason");
     describe_counter!(WATCH_STARTS, "started watches by mode");
+    describe_gauge!(WATCH_SILENCE, Unit::Seconds, "time since the last life sign of a watch");
+    describe_counter!(DISCOVERY_SCANS, "looks at the API's types by outcome");
+    describe_gauge!(CATALOG_TYPES, "known types by verdict");
     describe_counter!(SECRETS_SKIPPED, "Secrets that were not written because nothing can encrypt them yet");
     describe_counter!(COMMITS, "commits that are in a remote");
     describe_counter!(PUSHES, "settled push rounds by outcome");

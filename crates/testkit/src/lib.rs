@@ -3,15 +3,18 @@
 //! In: nothing but a machine with Go (first run only) and redis-server. Out: a kube-apiserver with etcd
 //! ([`ControlPlane`]), a Redis ([`RedisServer`]), the operator itself ([`Operator`]), all of it together with a Git server
 //! and the standard objects ([`Stack`]), child processes in general ([`process`]), waits with a deadline
-//! ([`wait`]). All of it listens on loopback, all of it ends with its owner, even one that is killed. What is
-//! deliberately absent: doubles of any of these servers, Docker, a kubelet and a controller manager (Deployments get no
+//! ([`wait`]). [`proxy`] stands between a client and a server and falls silent; [`fake_api`] says what a real API server
+//! cannot be made to say. All of it listens on loopback, all of it ends with its owner, even one that is killed. What is
+//! deliberately absent: other doubles of these servers, Docker, a kubelet and a controller manager (Deployments get no
 //! pods, namespaces get no default objects and stay Terminating when deleted: use fresh names).
 
 pub mod control_plane;
+pub mod fake_api;
 pub mod git_server;
 pub mod operator;
 pub mod ports;
 pub mod process;
+pub mod proxy;
 pub mod redis;
 pub mod servers;
 pub mod stack;
@@ -102,6 +105,20 @@ pub enum TestkitError {
 pub fn init_tls() {
     // An error means that one is installed already, which is just as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+/// The folder with the input of a recorded case, for example `WCH-01`: below `UPRIVER_SHARED`, or `shared` beside the
+/// workspace. `None`, with a printed line, if it is not there; the test is then skipped.
+#[must_use]
+pub fn case_input(case: &str) -> Option<PathBuf> {
+    let beside = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
+    let root = std::env::var_os("UPRIVER_SHARED").map_or_else(beside, PathBuf::from);
+    let folder = root.join("cases/inputs").join(case);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    println!("SKIPPED: no input of {case} at {} (set UPRIVER_SHARED)", folder.display());
+    None
 }
 
 /// The operator's binary: `UPRIVER_BIN`, or the one beside the running test in the target folder.

@@ -127,6 +127,10 @@ pub struct RunArgs {
     /// Longest Git operation [default: 60s].
     #[arg(long)]
     pub git_timeout: Option<String>,
+    /// Opens a watch again that has said nothing for so long; bookmarks come about once a minute, and three missing ones
+    /// mean a dead connection [default: 190s].
+    #[arg(long)]
+    pub watch_idle_limit: Option<String>,
 }
 
 /// Settings that cannot be wrong any more.
@@ -160,6 +164,8 @@ pub struct Config {
     pub drift_poll_interval: Duration,
     /// See [`RunArgs`].
     pub git_timeout: Duration,
+    /// See [`RunArgs`].
+    pub watch_idle_limit: Duration,
 }
 
 /// A setting cannot be used; the text says which and what to write instead.
@@ -219,7 +225,7 @@ pub fn load(args: RunArgs) -> Result<Config, ConfigError> {
     validate(prefer!(args, file:
         kubeconfig, namespace, pod_name, store, redis_addr, redis_username, redis_password, redis_db, redis_key_prefix,
         redis_allow_unknown_policy, health_probe_bind_address, metrics_bind_address, data_dir, log_level, log_encoding,
-        fence_after, drift_poll_interval, git_timeout,
+        fence_after, drift_poll_interval, git_timeout, watch_idle_limit,
     ))
 }
 
@@ -271,6 +277,7 @@ fn validate(raw: RunArgs) -> Result<Config, ConfigError> {
         fence_after: duration("fence-after", raw.fence_after.as_deref(), 60)?,
         drift_poll_interval: duration("drift-poll-interval", raw.drift_poll_interval.as_deref(), 60)?,
         git_timeout: duration("git-timeout", raw.git_timeout.as_deref(), 60)?,
+        watch_idle_limit: duration("watch-idle-limit", raw.watch_idle_limit.as_deref(), 190)?,
     })
 }
 

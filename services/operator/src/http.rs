@@ -44,7 +44,13 @@ pub(crate) async fn serve(
     let probe_listener = listen(health_address).await?;
     let metrics = match metrics {
         Some((address, handle)) => {
-            let router = Router::new().route("/metrics", get(move || async move { handle.render() }));
+            let router = Router::new().route(
+                "/metrics",
+                get(move || async move {
+                    upriver_telemetry::silence::refresh();
+                    handle.render()
+                }),
+            );
             Some((listen(address).await?, router))
         }
         None => None,

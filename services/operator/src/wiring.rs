@@ -161,6 +161,8 @@ impl Links {
     fn shared(&self, config: &Config, clients: &Clients, store: Arc<dyn Store>, fleet: FleetId) -> Shared {
         Shared {
             client: clients.api.clone(),
+            watch_client: clients.watch.clone(),
+            watch_idle_limit: config.watch_idle_limit,
             store,
             clock: Clock::new(),
             fleet,
@@ -177,6 +179,8 @@ impl Links {
     fn control(&self, config: &Config, clients: &Clients) -> Control {
         Control {
             client: clients.api.clone(),
+            watch_client: clients.watch.clone(),
+            watch_idle_limit: config.watch_idle_limit,
             git_timeout: config.git_timeout,
             owned: self.owned.clone(),
             wake: self.wake.clone(),

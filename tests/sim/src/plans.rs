@@ -1,6 +1,6 @@
 //! What people want: one or two GitTargets on one branch, with one or two types each.
 
-use upriver_engine::branch::{Subscription, TargetPlan};
+use upriver_engine::branch::{Chosen, Subscription, TargetPlan};
 use upriver_engine::window::WindowRule;
 use upriver_model::{Operation, Scope, TargetScope, TargetUid, WatchKey};
 
@@ -115,6 +115,7 @@ impl Wanted {
                 kind: cluster::kind_name(kind).into(),
                 watch: watch_key(kind),
                 operations: vec![Operation::Create, Operation::Update, Operation::Delete],
+                chosen: Chosen::ByName,
                 spec_hash: format!("spec-{}", self.spec).into(),
             })
             .collect();

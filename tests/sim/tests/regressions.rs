@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use upriver_engine::Tick;
 use upriver_engine::branch::{
-    Base, Branch, BranchOptions, Built, Command, Event, Fetched, Member, Snapshot, Start, Subscription,
-    TargetPlan, UnitKind, UnitResult, WatchFrame, WatchedEvent,
+    Base, Branch, BranchOptions, Built, Chosen, Command, Event, Fetched, Member, Snapshot, Start,
+    Subscription, TargetPlan, UnitKind, UnitResult, WatchFrame, WatchedEvent,
 };
 use upriver_engine::window::WindowRule;
 use upriver_model::{
@@ -45,6 +45,7 @@ fn plan(target: &str) -> TargetPlan {
             kind: "ConfigMap".into(),
             watch: watch(),
             operations: vec![Operation::Create, Operation::Update, Operation::Delete],
+            chosen: Chosen::ByName,
             spec_hash: "spec".into(),
         }],
     }

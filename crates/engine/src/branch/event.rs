@@ -32,6 +32,15 @@ pub struct TargetPlan {
     pub subscriptions: Vec<Subscription>,
 }
 
+/// How a rule came to select a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    /// It names it; then objects that another controller makes are wanted too.
+    ByName,
+    /// It says `*`.
+    ByWildcard,
+}
+
 /// One GitTarget's interest in one watch key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
@@ -43,6 +52,8 @@ pub struct Subscription {
     pub watch: WatchKey,
     /// Live operations that it wants; replays are not filtered.
     pub operations: Vec<Operation>,
+    /// How its rule selects the type.
+    pub chosen: Chosen,
     /// Hash of everything that decides what its files hold; a change makes it dirty.
     pub spec_hash: Box<str>,
 }

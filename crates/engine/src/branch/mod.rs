@@ -33,7 +33,7 @@ use upriver_model::{
 use upriver_store::StoreError;
 
 pub use event::{
-    Base, Built, Command, Ending, Event, Fetched, Member, Replayed, Snapshot, Start, Subscription,
+    Base, Built, Chosen, Command, Ending, Event, Fetched, Member, Replayed, Snapshot, Start, Subscription,
     TargetPlan, Unit, UnitKind, UnitResult, WatchFrame, WatchHealth, WatchedEvent,
 };
 pub use streams::scope_hash;

@@ -138,7 +138,7 @@ impl Branch {
         let attempted = attempts.iter().filter_map(|attempt| attempt.intend.as_ref());
         let mut pushes: BTreeMap<&CommitId, Option<&CommitId>> =
             attempted.map(|intend| (&intend.new, intend.base.as_ref())).collect();
-        for round in &self.round {
+        if let Some(round) = &self.round {
             let base = round.base.expected_old();
             pushes.extend(round.sent.iter().map(|(new, _)| (new, base)));
         }

@@ -1,4 +1,5 @@
-//! Watches, Leases and the election against a real kube-apiserver.
+//! Discovery, watches, Leases and the election against a real kube-apiserver.
 
+mod discovery;
 mod lease;
 mod watch;

@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use upriver_kube_io::discovery;
 use upriver_kube_io::watch::{Begin, Item, Watch, WatchError, WatchSpec, list_page};
 use upriver_model::{Gvr, ResourceVersion, Scope};
 use upriver_testkit::{ControlPlane, ControlPlaneOptions, User};
@@ -150,7 +149,7 @@ async fn a_server_without_streaming_lists_says_so_and_lists_in_pages() {
     assert_eq!(name_of(&object), "b");
 }
 
-async fn nobody(plane: &ControlPlane) -> Client {
+pub async fn nobody(plane: &ControlPlane) -> Client {
     let file = Kubeconfig::read_from(plane.kubeconfig(User::Admin)).expect("a kubeconfig");
     let mut config =
         Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a configuration");
@@ -183,22 +182,4 @@ async fn a_silent_watch_ends_at_its_idle_limit() {
     let mut watch = Watch::open(&client, &quiet, &Begin::After(rv)).await.expect("opens");
     let ended = watch.next().await;
     assert!(matches!(ended, Err(WatchError::Silent { .. })), "{ended:?}");
-}
-
-#[tokio::test]
-async fn discovery_knows_types_and_rights() {
-    let plane = ControlPlane::shared().await;
-    let client = plane.client(User::Upriver);
-    let types = discovery::served_types(&client).await.expect("discovery");
-    let find = |gvr: &Gvr| types.iter().find(|served| served.gvr == *gvr).cloned();
-    let deployments = Gvr::new("apps", "v1", "deployments");
-    let found = find(&deployments).expect("served");
-    assert_eq!(
-        (found.kind.as_str(), found.namespaced, found.preferred, found.watchable()),
-        ("Deployment", true, true, true)
-    );
-    assert!(!find(&Gvr::new("", "v1", "nodes")).expect("served").namespaced);
-    assert_eq!(discovery::may_watch_everywhere(&client, &deployments).await.ok(), Some(true));
-    let nodes = Gvr::new("", "v1", "nodes");
-    assert_eq!(discovery::may_watch_everywhere(&nobody(plane).await, &nodes).await.ok(), Some(false));
 }

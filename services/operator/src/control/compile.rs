@@ -10,7 +10,8 @@ use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use upriver_api::{Admission, ClusterProvider, GitProvider, GitTarget, Reason, WatchRule};
 use upriver_content::placement::{Placement, TargetPath};
-use upriver_engine::branch::{Subscription, TargetPlan};
+use upriver_content::policy::Selection;
+use upriver_engine::branch::{Chosen, Subscription, TargetPlan};
 use upriver_engine::window::WindowRule;
 use upriver_git_io::{RemoteUrl, branch_key, validate_branch};
 use upriver_model::{BranchKey, Gvr, ObjectKey, Scope, TargetScope, TargetUid, WatchKey};
@@ -137,6 +138,9 @@ fn merge(
         entry.operations.extend(found.operations);
         entry.operations.sort_unstable();
         entry.operations.dedup();
+        if found.selection == Selection::Named {
+            entry.selection = Selection::Named;
+        }
     }
 }
 
@@ -294,7 +298,14 @@ fn rule_verdict(
     let uid = TargetUid::new(found.object.uid().unwrap_or_default());
     let mut selected: BTreeMap<TargetScope, types::Selected> = BTreeMap::new();
     for item in &rule.spec.rules {
-        let resolution = types::resolve(item, types);
+        let selector = types::Selector {
+            resources: &item.resources,
+            operations: &item.operations,
+            api_groups: &item.api_groups,
+            api_versions: &item.api_versions,
+            scope: types::RuleScope::Namespaced,
+        };
+        let resolution = types::resolve(&selector, types);
         verdict.unmatched.extend(resolution.unmatched);
         let scopes = resolution.selected.into_iter().map(|found| {
             let scope = Scope::Namespace(namespace.as_str().into());
@@ -323,7 +334,11 @@ fn add_target(
         let watched = if *cluster_wide { Scope::Cluster } else { scope.scope.clone() };
         subscriptions.push(Subscription {
             watch: WatchKey { cluster: LOCAL_CLUSTER.into(), gvr: scope.gvr.clone(), scope: watched },
-            spec_hash: spec_hash(found, &scope),
+            spec_hash: spec_hash(found, &scope, selected.selection),
+            chosen: match selected.selection {
+                Selection::Named => Chosen::ByName,
+                Selection::Wildcard => Chosen::ByWildcard,
+            },
             kind: selected.kind.into(),
             operations: selected.operations,
             scope,
@@ -382,17 +397,20 @@ fn window(provider: &GitProvider) -> WindowRule {
 }
 
 /// Everything that decides what a scope's files hold and where they lie.
-fn spec_hash(found: &Valid, scope: &TargetScope) -> Box<str> {
+fn spec_hash(found: &Valid, scope: &TargetScope, selection: Selection) -> Box<str> {
     let placement = found.object.spec.placement.as_ref().map(|spec| serde_json::json!(spec).to_string());
-    let mut hash = Sha256::new();
-    let parts = [
+    let (mut hash, scope_key) = (Sha256::new(), scope.as_key());
+    let mut parts = vec![
         CONTENT_VERSION,
         found.key.as_str(),
         found.path.as_str(),
-        &scope.as_key(),
+        &scope_key,
         &scope.gvr.version,
         placement.as_deref().unwrap_or_default(),
     ];
+    if selection == Selection::Wildcard {
+        parts.push("*");
+    }
     for part in parts {
         hash.update(part.as_bytes());
         hash.update([0]);

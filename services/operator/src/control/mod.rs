@@ -1,12 +1,14 @@
 //! From our kinds to what each branch has to do, and back to their statuses.
 //!
-//! In: reflected objects, probes, discovery, the views of owned branches. Out: [`plan::Desired`] and status patches.
+//! In: reflected objects, probes, the catalog of types, the views of owned branches. Out: [`plan::Desired`] and status patches.
 //! [`compile`] is a pure function of a [`snapshot::Snapshot`]; [`runner`] wakes it.
 
+mod catalog;
 pub mod compile;
 mod conditions;
 pub mod plan;
 mod probe;
+mod rights;
 mod runner;
 pub mod snapshot;
 mod status;

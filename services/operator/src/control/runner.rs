@@ -1,11 +1,12 @@
 //! The loop: wake on any change, compile, publish, write statuses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ObjectMeta;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -16,11 +17,12 @@ use tokio_util::task::TaskTracker;
 use upriver_api::{ClusterProvider, ClusterWatchRule, CommitRequest, GitProvider, GitTarget, WatchRule};
 use upriver_engine::Dice;
 use upriver_engine::retry::{Retry, schedule};
-use upriver_kube_io::discovery::{self, ServedType};
-use upriver_model::{BranchKey, FailureClass, Gvr, ObjectKey};
+use upriver_model::{BranchKey, FailureClass, ObjectKey};
 
+use super::catalog::{self, Types};
 use super::compile::{Compiled, compile, key_of};
 use super::plan::Desired;
+use super::rights::Rights;
 use super::snapshot::{OwnedBranch, Probe, ProbeFailure, Snapshot};
 use super::{probe, status};
 
@@ -28,8 +30,6 @@ use super::{probe, status};
 const DEBOUNCE: Duration = Duration::from_millis(30);
 /// A pass without a change: heals whatever a lost wake-up left.
 const PERIOD: Duration = Duration::from_secs(10);
-/// How often discovery is read again.
-const DISCOVERY_EVERY: Duration = Duration::from_secs(30);
 /// How often a working provider is probed again.
 const PROBE_EVERY: Duration = Duration::from_secs(300);
 
@@ -37,6 +37,10 @@ const PROBE_EVERY: Duration = Duration::from_secs(300);
 pub struct Control {
     /// Client of the control cluster.
     pub client: Client,
+    /// Client for discovery and watches, which repeats nothing by itself.
+    pub watch_client: Client,
+    /// Ends a watch that says nothing at all for so long.
+    pub watch_idle_limit: Duration,
     /// Longest Git operation.
     pub git_timeout: Duration,
     /// Views of owned branches, kept by their tasks.
@@ -88,9 +92,9 @@ where
 #[derive(Default)]
 struct Memory {
     probes: BTreeMap<ObjectKey, Known>,
-    types: Option<Arc<Vec<ServedType>>>,
-    types_at: Option<Instant>,
-    cluster_wide: BTreeMap<Gvr, bool>,
+    rights: Rights,
+    /// Uid and generation of every rule when the last pass began.
+    rules: BTreeSet<(String, i64)>,
 }
 
 struct Known {
@@ -103,11 +107,14 @@ struct Known {
 pub async fn run(control: Control, stop: CancellationToken) {
     let tracker = TaskTracker::new();
     let stores = stores(&control, &tracker, &stop);
+    let (watch_client, wake) = (control.watch_client.clone(), control.wake.clone());
+    let types = catalog::start(watch_client, control.watch_idle_limit, wake, &tracker, &stop);
     let waited = tokio::select! {
         () = stop.cancelled() => false,
         done = wait_for_all(&stores) => done,
     };
-    let mut runner = Runner { control, stores, memory: Memory::default(), dice: Dice::new(rand::random()) };
+    let dice = Dice::new(rand::random());
+    let mut runner = Runner { control, stores, types, memory: Memory::default(), dice };
     let mut housekeeper = runner.control.housekeeper.clone();
     while waited && !stop.is_cancelled() {
         runner.pass().await;
@@ -154,19 +161,32 @@ async fn wait_for_all(stores: &Stores) -> bool {
 struct Runner {
     control: Control,
     stores: Stores,
+    types: Types,
     memory: Memory,
     dice: Dice,
 }
 
 impl Runner {
     async fn pass(&mut self) {
-        self.read_discovery().await;
+        self.note_rules();
         let housekeeper = *self.control.housekeeper.borrow();
         self.probe_providers().await;
-        let mut compiled = compile(&self.snapshot());
-        if self.learn_rights(&compiled).await {
-            compiled = compile(&self.snapshot());
+        let mut snapshot = self.snapshot();
+        let mut compiled = compile(&snapshot);
+        let owned = snapshot.owned.values();
+        if self.memory.rights.learn(&self.control.client, &compiled, owned).await {
+            snapshot = self.snapshot();
+            compiled = compile(&snapshot);
         }
+        // A plan without the types or rights that are still unread would stop what runs and forget what it has seen.
+        if snapshot.types.is_some() && compiled.unknown_rights.is_empty() {
+            self.publish(&compiled);
+        }
+        let snapshot = self.snapshot();
+        status::write_all(&self.control.client, &snapshot, &compiled, housekeeper).await;
+    }
+
+    fn publish(&self, compiled: &Compiled) {
         let desired = Arc::new(compiled.desired.clone());
         self.control.desired.send_if_modified(|current| {
             let changed = *current != desired;
@@ -176,8 +196,6 @@ impl Runner {
             changed
         });
         self.control.ready.send_replace(true);
-        let snapshot = self.snapshot();
-        status::write_all(&self.control.client, &snapshot, &compiled, housekeeper).await;
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -200,43 +218,23 @@ impl Runner {
                 .iter()
                 .map(|(key, known)| (key.clone(), known.probe.clone()))
                 .collect(),
-            types: self.memory.types.clone(),
-            cluster_wide: self.memory.cluster_wide.clone(),
+            types: self.types.latest(),
+            cluster_wide: self.memory.rights.by_type(),
             owned,
         }
     }
 
-    async fn read_discovery(&mut self) {
-        let wanted = !self.stores.watch_rules.is_empty();
-        let fresh = self.memory.types_at.is_some_and(|at| at.elapsed() < DISCOVERY_EVERY);
-        if !wanted || fresh {
-            return;
+    /// A new or changed rule may name types that were installed with it.
+    fn note_rules(&mut self) {
+        let uid =
+            |object: &ObjectMeta| (object.uid.clone().unwrap_or_default(), object.generation.unwrap_or(0));
+        let mut rules: BTreeSet<_> =
+            self.stores.watch_rules.state().iter().map(|rule| uid(&rule.metadata)).collect();
+        rules.extend(self.stores.cluster_watch_rules.state().iter().map(|rule| uid(&rule.metadata)));
+        if rules != self.memory.rules {
+            self.memory.rules = rules;
+            self.types.look();
         }
-        match discovery::served_types(&self.control.client).await {
-            Ok(types) => {
-                self.memory.types = Some(Arc::new(types));
-                self.memory.types_at = Some(Instant::now());
-            }
-            // The last answer stays: an API server that is away has not uninstalled anything.
-            Err(error) => tracing::warn!(%error, "discovery failed; the known types stay"),
-        }
-    }
-
-    /// Asks for the rights that a pass missed; true if it learned any.
-    async fn learn_rights(&mut self, compiled: &Compiled) -> bool {
-        let mut learned = false;
-        for gvr in &compiled.unknown_rights {
-            match discovery::may_watch_everywhere(&self.control.client, gvr).await {
-                Ok(allowed) => {
-                    self.memory.cluster_wide.insert(gvr.clone(), allowed);
-                    learned = true;
-                }
-                Err(error) => {
-                    tracing::warn!(%gvr, %error, "the rights for a type could not be read; trying again")
-                }
-            }
-        }
-        learned
     }
 
     async fn probe_providers(&mut self) {

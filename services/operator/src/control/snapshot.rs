@@ -6,7 +6,7 @@ use std::sync::Arc;
 use upriver_api::matcher::Labels;
 use upriver_api::{ClusterProvider, ClusterWatchRule, CommitRequest, GitProvider, GitTarget, WatchRule};
 use upriver_engine::branch::BranchView;
-use upriver_kube_io::discovery::ServedType;
+use upriver_engine::registry::Catalog;
 use upriver_model::{BranchKey, Failure, Gvr, ObjectKey};
 
 /// All inputs of one pass.
@@ -28,8 +28,8 @@ pub struct Snapshot {
     pub namespaces: BTreeMap<String, Labels>,
     /// Connection probes by provider.
     pub probes: BTreeMap<ObjectKey, Probe>,
-    /// Served types; `None` before the first answer.
-    pub types: Option<Arc<Vec<ServedType>>>,
+    /// Known types; `None` before the API has been read once.
+    pub types: Option<Arc<Catalog>>,
     /// Types that we may watch in every namespace.
     pub cluster_wide: BTreeMap<Gvr, bool>,
     /// Views of the branches that this replica owns.

@@ -48,22 +48,6 @@ pub(super) fn git_target(spec: &GitTargetSpec) -> Option<String> {
 pub(super) fn watch_rule(spec: &WatchRuleSpec, namespace: &str) -> Option<String> {
     for (index, rule) in spec.rules.iter().enumerate() {
         let at = |field: &str| format!("spec.rules[{index}].{field}");
-        let any = |list: &[String]| list.iter().any(|text| text.trim() == "*");
-        if any(&rule.resources) {
-            return Some(unsupported(&format!("{} \"*\"", at("resources")), "name the resources"));
-        }
-        if any(&rule.api_groups) {
-            return Some(unsupported(
-                &format!("{} \"*\"", at("apiGroups")),
-                "name the group, or leave it out",
-            ));
-        }
-        if any(&rule.api_versions) {
-            return Some(unsupported(
-                &format!("{} \"*\"", at("apiVersions")),
-                "name the version, or leave it out",
-            ));
-        }
         if rule.source_namespace.as_deref().is_some_and(|name| name != namespace) {
             return Some(unsupported(
                 &at("sourceNamespace"),

@@ -1,10 +1,31 @@
-//! From a rule's words to served types.
+//! From a rule's words to types of the catalog.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use upriver_api::watch_rule::{NamespacedRule, Operation as RuleOperation};
-use upriver_kube_io::discovery::ServedType;
+use upriver_api::watch_rule::Operation as RuleOperation;
+use upriver_content::policy::Selection;
+use upriver_engine::registry::{Catalog, CatalogType, Cause, TypeScope, Verdict};
 use upriver_model::{Gvr, Operation};
+
+/// What a rule may select at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RuleScope {
+    /// Types whose objects live in namespaces.
+    Namespaced,
+    /// Types whose objects live outside of namespaces.
+    #[cfg_attr(not(test), expect(dead_code, reason = "ClusterWatchRules are not compiled yet"))]
+    Cluster,
+}
+
+/// One item of a rule. Empty lists mean "not given".
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selector<'a> {
+    pub(super) resources: &'a [String],
+    pub(super) operations: &'a [RuleOperation],
+    pub(super) api_groups: &'a [String],
+    pub(super) api_versions: &'a [String],
+    pub(super) scope: RuleScope,
+}
 
 /// One type that a rule selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +33,8 @@ pub(super) struct Selected {
     pub(super) gvr: Gvr,
     pub(super) kind: String,
     pub(super) operations: Vec<Operation>,
+    /// Named by at least one item, or only meant by a wildcard.
+    pub(super) selection: Selection,
 }
 
 /// What a rule item selects, and what it names in vain.
@@ -22,66 +45,175 @@ pub(super) struct Resolution {
     pub(super) unmatched: Vec<String>,
 }
 
-pub(super) fn resolve(rule: &NamespacedRule, types: &[ServedType]) -> Resolution {
+/// Types of one resource, by group.
+type ByGroup<'a> = BTreeMap<&'a str, Vec<&'a CatalogType>>;
+
+pub(super) fn resolve(selector: &Selector<'_>, types: &Catalog) -> Resolution {
     let mut resolution = Resolution::default();
-    let operations = operations(&rule.operations);
-    for word in &rule.resources {
+    let operations = operations(selector.operations);
+    for word in selector.resources {
         let resource = word.trim().to_lowercase();
-        match find(rule, &resource, types) {
-            Ok(found) => resolution.selected.extend(found.into_iter().map(|served| Selected {
-                gvr: served.gvr.clone(),
-                kind: served.kind.clone(),
+        let (selection, found) = if resource == "*" {
+            (Selection::Wildcard, all(selector, types))
+        } else {
+            (Selection::Named, named(selector, &resource, types))
+        };
+        match found {
+            Ok(found) => resolution.selected.extend(found.into_iter().map(|found| Selected {
+                gvr: found.facts.gvr.clone(),
+                kind: found.facts.kind.to_string(),
                 operations: operations.clone(),
+                selection,
             })),
             Err(reason) => resolution.unmatched.push(format!("{resource}: {reason}")),
         }
+        resolution.unmatched.extend(unread(selector, &resource, types));
     }
     resolution
 }
 
-fn find<'a>(
-    rule: &NamespacedRule,
+/// Types of one name.
+fn named<'a>(
+    selector: &Selector<'_>,
     resource: &str,
-    types: &'a [ServedType],
-) -> Result<Vec<&'a ServedType>, String> {
-    let named: Vec<&ServedType> = types.iter().filter(|served| &*served.gvr.resource == resource).collect();
-    if named.is_empty() {
-        return Err("no such resource is served; check the plural name".to_owned());
+    types: &'a Catalog,
+) -> Result<Vec<&'a CatalogType>, String> {
+    let all: Vec<&CatalogType> =
+        types.types().filter(|known| &*known.facts.gvr.resource == resource).collect();
+    if all.is_empty() && types.was_dropped(resource) {
+        return Err(format!("not served any more ({})", Cause::AbsenceExpired.as_str()));
     }
-    let in_groups: Vec<&ServedType> = named
-        .into_iter()
-        .filter(|served| {
-            rule.api_groups.is_empty() || rule.api_groups.iter().any(|group| **group == *served.gvr.group)
-        })
-        .collect();
-    let groups: BTreeSet<&str> = in_groups.iter().map(|served| &*served.gvr.group).collect();
-    if groups.len() > 1 && rule.api_groups.is_empty() {
-        let names: Vec<&str> =
-            groups.into_iter().map(|group| if group.is_empty() { "core" } else { group }).collect();
+    if all.is_empty() {
+        let failing: Vec<String> = types.failed().map(|(group, _)| group.to_string()).collect();
+        let unread = if failing.is_empty() {
+            String::new()
+        } else {
+            format!(" (not readable just now: {})", failing.join(", "))
+        };
+        return Err(format!("no such resource is served; check the plural name{unread}"));
+    }
+    let (asked, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|known| wants(selector, known));
+    let Some(first) = asked.first() else {
+        let served: BTreeSet<String> = others.iter().map(|known| known.facts.gvr.api_version()).collect();
+        let served: Vec<String> = served.into_iter().collect();
+        return Err(format!("not served in that group and version, only in {}", served.join(", ")));
+    };
+    let mut groups: ByGroup<'_> = BTreeMap::new();
+    for known in asked.iter().copied().filter(|known| hindrance(selector.scope, known).is_none()) {
+        groups.entry(&known.facts.gvr.group).or_default().push(known);
+    }
+    if groups.is_empty() {
+        return Err(hindrance(selector.scope, first).unwrap_or_default());
+    }
+    if groups.len() > 1 && selector.api_groups.is_empty() {
+        let names: Vec<&str> = groups.keys().map(|group| shown(group)).collect();
         return Err(format!("served by several groups ({}); set apiGroups", names.join(", ")));
     }
-    let found: Vec<&ServedType> =
-        in_groups.into_iter().filter(|served| wants_version(rule, served)).collect();
-    let Some(first) = found.first() else {
-        return Err("not served in that group and version".to_owned());
-    };
-    if !first.namespaced {
-        return Err("a cluster-scoped resource; a WatchRule selects namespaced ones".to_owned());
-    }
-    if !found.iter().all(|served| served.watchable()) {
-        return Err("cannot be listed and watched".to_owned());
-    }
-    if upriver_content::policy::denied(&first.gvr.group, &first.gvr.resource) {
-        return Err("never mirrored: it holds no desired state".to_owned());
-    }
-    Ok(found)
+    Ok(groups.into_values().flat_map(|versions| pick(selector, versions)).collect())
 }
 
-fn wants_version(rule: &NamespacedRule, served: &ServedType) -> bool {
-    if rule.api_versions.is_empty() {
-        return served.preferred;
+/// Every type that can be mirrored. What a wildcard cannot mean is left out without a word.
+fn all<'a>(selector: &Selector<'_>, types: &'a Catalog) -> Result<Vec<&'a CatalogType>, String> {
+    let mut groups: BTreeMap<(&str, &str), Vec<&CatalogType>> = BTreeMap::new();
+    for known in types.types() {
+        let gvr = &known.facts.gvr;
+        if wants(selector, known) && hindrance(selector.scope, known).is_none() && !is_order(gvr) {
+            groups.entry((&gvr.group, &gvr.resource)).or_default().push(known);
+        }
     }
-    rule.api_versions.iter().any(|version| **version == *served.gvr.version)
+    if groups.is_empty() {
+        return Err("nothing that can be mirrored is served in these groups and versions".to_owned());
+    }
+    Ok(groups.into_values().flat_map(|versions| pick(selector, versions)).collect())
+}
+
+/// A CommitRequest is an order, given once and carried out, and no state that anybody wants back. Its commit would
+/// make the next one. Our other kinds are ordinary wishes.
+fn is_order(gvr: &Gvr) -> bool {
+    &*gvr.group == "configbutler.ai" && &*gvr.resource == "commitrequests"
+}
+
+/// Group and version are asked for.
+fn wants(selector: &Selector<'_>, known: &CatalogType) -> bool {
+    let gvr = &known.facts.gvr;
+    let fits = |list: &[String], own: &str| is_open(list) || list.iter().any(|text| text.trim() == own);
+    fits(selector.api_groups, &gvr.group) && fits(selector.api_versions, &gvr.version)
+}
+
+/// Not given, or `*`.
+fn is_open(list: &[String]) -> bool {
+    list.is_empty() || list.iter().any(|text| text.trim() == "*")
+}
+
+/// Several versions of one resource become one stream (W1.6), unless versions are named. `*` does not mean all of them
+/// at the same time: they are the same objects, and each stream would rewrite the other's files.
+fn pick<'a>(selector: &Selector<'_>, versions: Vec<&'a CatalogType>) -> Vec<&'a CatalogType> {
+    if !is_open(selector.api_versions) {
+        return versions;
+    }
+    let rank = |known: &CatalogType| match (known.verdict, known.facts.preferred) {
+        (Verdict::Followable, true) => 0,
+        // A preferred version that is away for a moment keeps its stream; changing over and back would list twice.
+        (Verdict::Retained(_), true) => 1,
+        (Verdict::Followable, false) => 2,
+        (Verdict::Retained(_) | Verdict::Refused(_) | Verdict::Unknown(_), _) => 3,
+    };
+    // The catalog is sorted by version, and the first of equals wins: the lexically lowest.
+    versions.into_iter().min_by_key(|known| rank(known)).into_iter().collect()
+}
+
+/// Why a type cannot be selected, if it cannot.
+fn hindrance(scope: RuleScope, known: &CatalogType) -> Option<String> {
+    match (scope, known.facts.scope) {
+        (RuleScope::Namespaced, Some(TypeScope::Cluster)) => {
+            return Some(
+                "a cluster-scoped resource; a WatchRule selects namespaced ones, use a ClusterWatchRule"
+                    .to_owned(),
+            );
+        }
+        (RuleScope::Cluster, Some(TypeScope::Namespaced)) => {
+            return Some(
+                "a namespaced resource; a ClusterWatchRule selects cluster-scoped ones, use a WatchRule"
+                    .to_owned(),
+            );
+        }
+        (RuleScope::Namespaced | RuleScope::Cluster, _) => {}
+    }
+    let cause = match known.verdict {
+        Verdict::Followable | Verdict::Retained(_) => return None,
+        Verdict::Refused(cause) | Verdict::Unknown(cause) => cause,
+    };
+    let words = match cause {
+        Cause::MissingVerb => "cannot be listed and watched",
+        Cause::DeniedByPolicy => "never mirrored: it holds no desired state",
+        Cause::SubresourceOnly => "only its subresources are served",
+        Cause::ScopeUnknown => "the API server does not say whether it is namespaced",
+        Cause::GvkNotUnique => "several resources of its group-version have its kind",
+        Cause::GvrNotUnique => "its resource stands for several kinds",
+        Cause::NotServed | Cause::AbsenceExpired => "not served any more",
+        Cause::DiscoveryDegraded | Cause::CatalogUnavailable => {
+            "the API server cannot tell about it just now"
+        }
+    };
+    Some(format!("{words} ({})", cause.as_str()))
+}
+
+/// Group-versions that may hold what a word means, and about which nothing is known because they cannot be read.
+fn unread(selector: &Selector<'_>, resource: &str, types: &Catalog) -> Vec<String> {
+    let failing = types.failed().filter(|(group, _)| {
+        let listed = |list: &[String], own: &str| list.iter().any(|text| text.trim() == own);
+        let asked =
+            listed(selector.api_groups, &group.group) || (is_open(selector.api_groups) && resource == "*");
+        let known = types.types().any(|known| {
+            (&known.facts.gvr.group, &known.facts.gvr.version) == (&group.group, &group.version)
+        });
+        asked && !known && (is_open(selector.api_versions) || listed(selector.api_versions, &group.version))
+    });
+    failing.map(|(group, why)| format!("{resource} in {group}: {why}")).collect()
+}
+
+fn shown(group: &str) -> &str {
+    if group.is_empty() { "core" } else { group }
 }
 
 fn operations(listed: &[RuleOperation]) -> Vec<Operation> {
@@ -105,66 +237,173 @@ fn operations(listed: &[RuleOperation]) -> Vec<Operation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use upriver_engine::Tick;
+    use upriver_engine::registry::{Answer, GroupVersion, Registry, Scan, TypeFacts};
 
-    fn served(group: &str, version: &str, resource: &str, preferred: bool, namespaced: bool) -> ServedType {
-        ServedType {
+    fn served(group: &str, version: &str, resource: &str, preferred: bool, scope: TypeScope) -> TypeFacts {
+        TypeFacts {
             gvr: Gvr::new(group, version, resource),
-            kind: "Kind".to_owned(),
-            namespaced,
+            kind: format!("Kind-{resource}").into(),
+            scope: Some(scope),
             preferred,
-            verbs: ["get", "list", "watch"].map(str::to_owned).to_vec(),
+            verbs: ["get", "list", "watch"].map(Box::from).to_vec(),
+            subresources: Vec::new(),
         }
     }
 
-    fn rule(resources: &[&str], groups: &[&str], versions: &[&str]) -> NamespacedRule {
-        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
-        NamespacedRule {
-            resources: texts(resources),
-            operations: Vec::new(),
-            api_groups: texts(groups),
-            api_versions: texts(versions),
-            source_namespace: None,
+    fn scan(types: Vec<TypeFacts>) -> Scan {
+        let mut scan = Scan::default();
+        for facts in types {
+            let answer =
+                scan.groups.entry(GroupVersion::of(&facts.gvr)).or_insert_with(|| Answer::Types(Vec::new()));
+            if let Answer::Types(types) = answer {
+                types.push(facts);
+            }
         }
+        scan
     }
 
-    fn types() -> Vec<ServedType> {
-        let mut silent = served("example.net", "v1", "silent", true, true);
-        silent.verbs = vec!["get".to_owned()];
+    fn all_types() -> Vec<TypeFacts> {
+        use TypeScope::{Cluster, Namespaced};
+        let mut silent = served("example.net", "v1", "silent", true, Namespaced);
+        silent.verbs.pop();
         vec![
-            served("", "v1", "configmaps", true, true),
-            served("", "v1", "pods", true, true),
-            served("", "v1", "nodes", true, false),
-            served("example.net", "v1", "things", false, true),
-            served("example.net", "v2", "things", true, true),
-            served("a.net", "v1", "twins", true, true),
-            served("b.net", "v1", "twins", true, true),
+            served("", "v1", "configmaps", true, Namespaced),
+            served("", "v1", "pods", true, Namespaced),
+            served("", "v1", "nodes", true, Cluster),
+            served("example.net", "v1", "things", false, Namespaced),
+            served("example.net", "v2", "things", true, Namespaced),
+            served("example.net", "v1", "olds", false, Namespaced),
+            served("example.net", "v0", "olds", false, Namespaced),
+            served("a.net", "v1", "twins", true, Namespaced),
+            served("b.net", "v1", "twins", true, Namespaced),
+            served("configbutler.ai", "v1", "gittargets", true, Namespaced),
+            served("configbutler.ai", "v1", "commitrequests", true, Namespaced),
             silent,
         ]
     }
 
-    fn names(rule: &NamespacedRule) -> Vec<String> {
-        resolve(rule, &types()).selected.iter().map(|selected| selected.gvr.to_string()).collect()
+    fn catalog_of(scans: impl IntoIterator<Item = Scan>) -> Catalog {
+        let mut registry = Registry::new(upriver_content::policy::denied);
+        for scan in scans {
+            registry.observe(scan, Tick(0));
+        }
+        registry.catalog().clone()
+    }
+
+    struct Item {
+        resources: Vec<String>,
+        groups: Vec<String>,
+        versions: Vec<String>,
+    }
+
+    fn item(resources: &[&str], groups: &[&str], versions: &[&str]) -> Item {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+        Item { resources: texts(resources), groups: texts(groups), versions: texts(versions) }
+    }
+
+    fn run(item: &Item, scope: RuleScope, types: &Catalog) -> Resolution {
+        let selector = Selector {
+            resources: &item.resources,
+            operations: &[],
+            api_groups: &item.groups,
+            api_versions: &item.versions,
+            scope,
+        };
+        resolve(&selector, types)
+    }
+
+    fn names_in(item: &Item, scope: RuleScope) -> Vec<String> {
+        let resolution = run(item, scope, &catalog_of([scan(all_types())]));
+        resolution.selected.iter().map(|selected| selected.gvr.to_string()).collect()
+    }
+
+    fn names(item: &Item) -> Vec<String> {
+        names_in(item, RuleScope::Namespaced)
     }
 
     #[test]
     fn a_name_selects_the_preferred_version_unless_versions_are_named() {
-        assert_eq!(names(&rule(&[" ConfigMaps "], &[""], &[])), ["v1/configmaps"]);
-        assert_eq!(names(&rule(&["things"], &[], &[])), ["example.net/v2/things"]);
+        assert_eq!(names(&item(&[" ConfigMaps "], &[""], &[])), ["v1/configmaps"]);
+        assert_eq!(names(&item(&["things"], &[], &[])), ["example.net/v2/things"]);
+        assert_eq!(names(&item(&["things"], &["*"], &["*"])), ["example.net/v2/things"]);
+        let both = ["example.net/v1/things", "example.net/v2/things"];
+        assert_eq!(names(&item(&["things"], &[], &["v1", "v2"])), both);
         assert_eq!(
-            names(&rule(&["things"], &[], &["v1", "v2"])),
-            ["example.net/v1/things", "example.net/v2/things"]
+            names(&item(&["olds"], &[], &[])),
+            ["example.net/v0/olds"],
+            "the lowest, if none is preferred"
         );
     }
 
     #[test]
     fn what_selects_nothing_says_why() {
-        let reason = |rule: NamespacedRule| resolve(&rule, &types()).unmatched.join("; ");
-        assert!(reason(rule(&["deploymnets"], &[], &[])).contains("no such resource"));
-        assert!(reason(rule(&["twins"], &[], &[])).contains("a.net, b.net"));
-        assert_eq!(names(&rule(&["twins"], &["b.net"], &[])), ["b.net/v1/twins"]);
-        assert!(reason(rule(&["nodes"], &[], &[])).contains("cluster-scoped"));
-        assert!(reason(rule(&["pods"], &[], &[])).contains("never mirrored"));
-        assert!(reason(rule(&["silent"], &[], &[])).contains("listed and watched"));
-        assert!(reason(rule(&["configmaps"], &["apps"], &[])).contains("not served in that group"));
+        let types = catalog_of([scan(all_types())]);
+        let reason = |item: Item| run(&item, RuleScope::Namespaced, &types).unmatched.join("; ");
+        assert!(reason(item(&["deploymnets"], &[], &[])).contains("no such resource"));
+        assert!(reason(item(&["twins"], &[], &[])).contains("a.net, b.net"));
+        assert_eq!(names(&item(&["twins"], &["b.net"], &[])), ["b.net/v1/twins"]);
+        assert_eq!(names(&item(&["twins"], &["*"], &[])), ["a.net/v1/twins", "b.net/v1/twins"]);
+        assert!(reason(item(&["nodes"], &[], &[])).contains("cluster-scoped"));
+        assert!(reason(item(&["pods"], &[], &[])).contains("never mirrored"));
+        assert!(reason(item(&["silent"], &[], &[])).contains("missing-verb"));
+        assert!(reason(item(&["configmaps"], &["apps"], &[])).contains("not served in that group"));
+        assert!(reason(item(&["*"], &["nowhere.net"], &[])).contains("nothing that can be mirrored"));
+        let cluster = run(&item(&["configmaps"], &[], &[]), RuleScope::Cluster, &types);
+        assert!(cluster.unmatched.join("; ").contains("use a WatchRule"));
+    }
+
+    #[test]
+    fn a_wildcard_means_what_can_be_mirrored_in_its_scope_and_nothing_else_is_complained_about() {
+        let wanted = [
+            "v1/configmaps",
+            "a.net/v1/twins",
+            "b.net/v1/twins",
+            "configbutler.ai/v1/gittargets",
+            "example.net/v0/olds",
+            "example.net/v2/things",
+        ];
+        assert_eq!(names(&item(&["*"], &[], &[])), wanted);
+        assert_eq!(names(&item(&["*"], &["*"], &["*"])), wanted);
+        assert_eq!(
+            names(&item(&["*"], &["example.net"], &["v1"])),
+            ["example.net/v1/olds", "example.net/v1/things"]
+        );
+        assert_eq!(names_in(&item(&["*"], &[], &[]), RuleScope::Cluster), ["v1/nodes"]);
+        let resolution =
+            run(&item(&["*", "things"], &[], &[]), RuleScope::Namespaced, &catalog_of([scan(all_types())]));
+        assert_eq!(resolution.unmatched, Vec::<String>::new());
+        let of = |resource: &str| {
+            let found = resolution.selected.iter().filter(|found| &*found.gvr.resource == resource);
+            found.map(|found| found.selection).collect::<Vec<_>>()
+        };
+        assert_eq!(of("twins"), [Selection::Wildcard, Selection::Wildcard]);
+        assert_eq!(of("things"), [Selection::Wildcard, Selection::Named]);
+        assert_eq!(names(&item(&["commitrequests"], &[], &[])), ["configbutler.ai/v1/commitrequests"]);
+    }
+
+    #[test]
+    fn a_type_that_is_away_for_a_moment_stays_selected_and_an_unread_group_is_named() {
+        let without = |group: &str| {
+            let types = all_types().into_iter().filter(|facts| &*facts.gvr.group != group).collect();
+            scan(types)
+        };
+        let mut failing = without("example.net");
+        for version in ["v1", "v2"] {
+            let answer = Answer::Failed { why: "its backend is down".into(), stale: Vec::new() };
+            failing.groups.insert(GroupVersion::new("example.net", version), answer);
+        }
+        let things = item(&["things"], &[], &[]);
+        for second in [without("example.net"), failing.clone()] {
+            let types = catalog_of([scan(all_types()), second]);
+            let resolution = run(&things, RuleScope::Namespaced, &types);
+            assert_eq!(resolution.selected.len(), 1, "{resolution:?}");
+            assert_eq!(resolution.selected[0].gvr, Gvr::new("example.net", "v2", "things"));
+        }
+        let unseen = catalog_of([failing]);
+        let said = run(&item(&["*"], &[], &[]), RuleScope::Namespaced, &unseen).unmatched.join("; ");
+        assert!(said.contains("* in example.net/v2: its backend is down"), "{said}");
+        let said = run(&item(&["things"], &["example.net"], &[]), RuleScope::Namespaced, &unseen).unmatched;
+        assert!(said.iter().any(|text| text.contains("backend is down")), "{said:?}");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +40,9 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) client: Client,
+    /// For lists and watches, which have their own pauses between tries.
+    pub(crate) watch_client: Client,
+    pub(crate) watch_idle_limit: Duration,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
     pub(crate) fleet: FleetId,
@@ -117,6 +120,7 @@ pub(crate) async fn run(shared: Shared, claimed: Claimed) -> Ended {
         git_work: None,
         proof: None,
         watches: BTreeMap::new(),
+        expiries: BTreeMap::new(),
         tracker: TaskTracker::new(),
         skipped: SkippedSecrets::default(),
         last_secret: None,
@@ -144,6 +148,8 @@ struct Task {
     git_work: Option<(u32, BoxFuture<'static, GitDone>)>,
     proof: Option<(u32, oneshot::Receiver<()>)>,
     watches: BTreeMap<WatchKey, WatchHandle>,
+    /// Bounded by the types that the branch has ever watched.
+    expiries: BTreeMap<WatchKey, Arc<AtomicU32>>,
     tracker: TaskTracker,
     skipped: SkippedSecrets,
     last_secret: Option<SecretData>,
@@ -271,7 +277,10 @@ impl Task {
             Command::Prove => self.prove(life),
             Command::StartWatch { opening, subscriptions } => {
                 let context = WatchContext {
-                    client: self.shared.client.clone(),
+                    client: self.shared.watch_client.clone(),
+                    idle_limit: self.shared.watch_idle_limit,
+                    shard: self.claimed.key.clone(),
+                    expiries: self.expiries.entry(opening.watch.clone()).or_default().clone(),
                     life,
                     events: self.events.clone(),
                     names: self.names.clone(),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use upriver_content::policy::{Selection, noise};
 use upriver_content::sanitize::{SanitizeRules, TypeHint, sanitize_item};
 use upriver_content::{ObjectMeta, SanitizeError};
-use upriver_engine::branch::{Member, Subscription, WatchedEvent};
+use upriver_engine::branch::{Chosen, Member, Subscription, WatchedEvent};
 use upriver_model::{Author, Gvr, ObjectKey, Operation, ResourceVersion, TargetScope, TargetUid};
 use upriver_telemetry::metric;
 
@@ -90,6 +90,12 @@ impl Subscribed {
         self.seen.clear();
     }
 
+    /// How a scope's rule selects the type.
+    pub(crate) fn chosen(&self, scope: &TargetScope) -> Chosen {
+        let found = self.subscriptions.iter().find(|subscription| subscription.scope == *scope);
+        found.map_or(Chosen::ByName, |subscription| subscription.chosen)
+    }
+
     fn count(&self, outcome: &'static str) {
         metrics::counter!(
             metric::WATCH_EVENTS,
@@ -131,19 +137,27 @@ impl Subscribed {
         // A deletion that waits for finalizers is the deletion; what comes later changes nothing any more.
         let operation = if meta.deleting { Operation::Delete } else { said };
         let key = ObjectKey::new(&meta.namespace, &meta.name);
-        let scopes: Vec<TargetScope> = self
+        let matching: Vec<&Subscription> = self
             .subscriptions
             .iter()
             .filter(|wanted| {
                 wanted.scope.scope.covers(&key.namespace) && wanted.operations.contains(&operation)
             })
-            .map(|wanted| wanted.scope.clone())
             .collect();
-        if scopes.is_empty() {
+        if matching.is_empty() {
             self.count("unmatched");
             return None;
         }
-        if self.left_out(meta, &key, operation, &scopes) {
+        let scopes: Vec<TargetScope> = matching
+            .into_iter()
+            .filter(|wanted| noise(&self.gvr, meta, selection(wanted.chosen)).is_none())
+            .map(|wanted| wanted.scope.clone())
+            .collect();
+        if scopes.is_empty() {
+            self.count("noise");
+            return None;
+        }
+        if self.is_left_out_secret(&key, operation, &scopes) {
             return None;
         }
         let payload = match operation {
@@ -167,18 +181,7 @@ impl Subscribed {
         })
     }
 
-    /// Noise and Secrets.
-    fn left_out(
-        &self,
-        meta: &ObjectMeta<'_>,
-        key: &ObjectKey,
-        operation: Operation,
-        scopes: &[TargetScope],
-    ) -> bool {
-        if noise(&self.gvr, meta, Selection::Named).is_some() {
-            self.count("noise");
-            return true;
-        }
+    fn is_left_out_secret(&self, key: &ObjectKey, operation: Operation, scopes: &[TargetScope]) -> bool {
         if !self.gvr.is_secret() {
             return false;
         }
@@ -248,12 +251,12 @@ impl Subscribed {
         let wanted: Vec<TargetScope> = self
             .subscriptions
             .iter()
-            .map(|subscription| &subscription.scope)
-            .filter(|scope| scopes.is_empty() || scopes.contains(scope))
-            .filter(|scope| scope.scope.covers(&key.namespace))
-            .cloned()
+            .filter(|wanted| scopes.is_empty() || scopes.contains(&wanted.scope))
+            .filter(|wanted| wanted.scope.scope.covers(&key.namespace))
+            .filter(|wanted| noise(&self.gvr, &meta, selection(wanted.chosen)).is_none())
+            .map(|wanted| wanted.scope.clone())
             .collect();
-        if wanted.is_empty() || meta.deleting || self.left_out(&meta, &key, Operation::Update, &wanted) {
+        if wanted.is_empty() || meta.deleting || self.is_left_out_secret(&key, Operation::Update, &wanted) {
             return None;
         }
         let payload = match self.sanitise(object) {
@@ -274,6 +277,13 @@ impl Subscribed {
             rv: ResourceVersion::new(&meta.resource_version),
             payload,
         })
+    }
+}
+
+fn selection(chosen: Chosen) -> Selection {
+    match chosen {
+        Chosen::ByName => Selection::Named,
+        Chosen::ByWildcard => Selection::Wildcard,
     }
 }
 

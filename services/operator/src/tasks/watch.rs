@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use kube::Client;
@@ -15,17 +16,22 @@ use tokio_util::sync::CancellationToken;
 use upriver_engine::Dice;
 use upriver_engine::branch::{Event, Start, Subscription, WatchHealth};
 use upriver_kube_io::watch::{Begin, Item, Watch, WatchError, WatchSpec, list_page};
-use upriver_model::{Operation, ResourceVersion, TargetScope, TargetUid};
+use upriver_model::{BranchKey, Operation, ResourceVersion, TargetScope, TargetUid};
 use upriver_store::Opening;
 use upriver_telemetry::metric;
+use upriver_telemetry::silence::LifeSign;
 
 use super::frames::{FULL_PAUSE, FrameSender};
 use super::snapshots::{self, Backfill};
 use super::subscribed::{SkippedSecrets, Subscribed};
 use super::wall_ms;
 
-/// Bookmarks come about once a minute; three missing ones mean a dead connection.
-const IDLE_LIMIT: Duration = Duration::from_secs(190);
+/// Asks the server to close a watch after so long, in seconds.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(290);
+/// Longest wait for a list of one object; a connection that died unnoticed must not hold up a resume for longer.
+const VERSION_DEADLINE: Duration = Duration::from_secs(15);
+/// A watch that lived for so long was no part of a chain of expiries.
+const LONG_LIFE: Duration = Duration::from_secs(60);
 
 /// Names of targets, for metrics.
 pub(crate) type Names = BTreeMap<TargetUid, (String, String)>;
@@ -56,6 +62,10 @@ impl Drop for WatchHandle {
 /// What a watch needs from its branch.
 pub(crate) struct WatchContext {
     pub(crate) client: Client,
+    pub(crate) idle_limit: Duration,
+    pub(crate) shard: BranchKey,
+    /// How often in a row this watch key has expired; outlives the task, which ends at every expiry.
+    pub(crate) expiries: Arc<AtomicU32>,
     pub(crate) life: u32,
     pub(crate) events: mpsc::Sender<(u32, Event)>,
     pub(crate) names: Names,
@@ -80,9 +90,10 @@ pub(crate) fn start(
         gvr: key.gvr,
         kind: subscribed.kind().to_owned(),
         scope: key.scope,
-        idle_limit: IDLE_LIMIT,
-        server_timeout: Duration::from_secs(290),
+        idle_limit: context.idle_limit,
+        server_timeout: SERVER_TIMEOUT,
     };
+    let alive = LifeSign::start(&context.shard.to_string(), &spec.gvr, spec.scope.namespace());
     let task = Task {
         context,
         spec: Arc::new(spec),
@@ -92,6 +103,7 @@ pub(crate) fn start(
         sender: FrameSender::default(),
         dice: Dice::new(rand::random()),
         failures: 0,
+        alive,
         stop: stop.clone(),
     };
     let ended = stop.clone();
@@ -113,6 +125,7 @@ struct Task {
     sender: FrameSender,
     dice: Dice,
     failures: u32,
+    alive: LifeSign,
     stop: CancellationToken,
 }
 
@@ -171,18 +184,20 @@ impl Task {
         self.report(Event::Health(self.opening.watch.clone(), WatchHealth::Replaying)).await?;
         match snapshots::start(&self.context.client, &self.spec, &self.opening, &mut self.subscribed).await {
             Ok(started) => {
-                self.failures = 0;
+                self.is_alive();
                 self.sender.cursor = Some(started.snapshot.list_rv.clone());
                 self.report(Event::Snapshot(Box::new(started.snapshot))).await?;
                 self.report(Event::Health(self.opening.watch.clone(), WatchHealth::Live)).await?;
                 Ok(Some(started.watch))
             }
-            Err(WatchError::Expired { message }) => {
-                tracing::debug!(watch = %self.opening.watch, message, "a list expired; listing again");
-                Ok(None)
-            }
+            // A list that expired on its way is begun again, like one that failed for any other reason: not at once.
             Err(error) => self.troubled(&error).await.map(|()| None),
         }
+    }
+
+    fn is_alive(&mut self) {
+        self.failures = 0;
+        self.alive.sign();
     }
 
     async fn resume(&mut self, cursor: ResourceVersion) -> Result<Option<Watch>, Ended> {
@@ -195,7 +210,7 @@ impl Task {
         }
         match Watch::open(&self.context.client, &self.spec, &Begin::After(cursor)).await {
             Ok(watch) => {
-                self.failures = 0;
+                self.is_alive();
                 self.report(Event::Health(self.opening.watch.clone(), WatchHealth::Live)).await?;
                 Ok(Some(watch))
             }
@@ -205,13 +220,22 @@ impl Task {
     }
 
     async fn source_version(&self) -> Result<ResourceVersion, WatchError> {
-        list_page(&self.context.client, &self.spec, 1, None).await.map(|page| page.rv)
+        let page = list_page(&self.context.client, &self.spec, 1, None);
+        match tokio::time::timeout(VERSION_DEADLINE, page).await {
+            Ok(page) => page.map(|page| page.rv),
+            Err(_) => Err(WatchError::Silent { seconds: VERSION_DEADLINE.as_secs() }),
+        }
     }
 
     /// The cursor is of no use: everything gathered is covered by the replay that follows in a new stream.
-    async fn expired<T>(&self, rewound: bool) -> Result<T, Ended> {
+    async fn expired<T>(&mut self, rewound: bool) -> Result<T, Ended> {
         metrics::counter!(metric::WATCH_ENDS, "reason" => "expired").increment(1);
-        tracing::info!(watch = %self.opening.watch, rewound, "the cursor has expired; replaying");
+        let before = self.context.expiries.fetch_add(1, Ordering::Relaxed);
+        let longest = 500 << before.min(6);
+        let pause = self.dice.between(longest / 2, longest);
+        tracing::info!(watch = %self.opening.watch, rewound, pause_ms = pause, "the cursor has expired; replaying");
+        // Spread out: after a restart of the API server all watches expire together, and each replay is a whole list.
+        tokio::time::sleep(Duration::from_millis(pause)).await;
         self.report(Event::Expired { opening: self.opening.clone(), rewound }).await?;
         // The branch ends this task and starts the next stream.
         self.stop.cancelled().await;
@@ -223,7 +247,8 @@ impl Task {
         self.failures += 1;
         let (reason, pause) = match error {
             WatchError::Forbidden { .. } => ("WatchNotPermitted", 60_000),
-            WatchError::NotServed { .. } => ("WatchError", 10_000),
+            // Short enough to follow a type again soon after it was installed again, long enough not to be a load.
+            WatchError::NotServed { .. } => ("WatchError", 4_000),
             WatchError::Closed
             | WatchError::Expired { .. }
             | WatchError::NoStreamingList { .. }
@@ -231,7 +256,12 @@ impl Task {
             | WatchError::Failed { .. } => ("WatchError", 500 << self.failures.min(6)),
         };
         let pause = self.dice.between(pause / 2, pause.min(60_000));
-        tracing::warn!(watch = %self.opening.watch, %error, retry_ms = pause, "a watch cannot run");
+        // The same trouble is told less and less often.
+        if self.failures.is_power_of_two() {
+            tracing::warn!(watch = %self.opening.watch, %error, retry_ms = pause, "a watch cannot run");
+        } else {
+            tracing::debug!(watch = %self.opening.watch, %error, retry_ms = pause, "a watch cannot run");
+        }
         let health = WatchHealth::Blocked { reason, message: error.to_string() };
         self.report(Event::Health(self.opening.watch.clone(), health)).await?;
         let until = Instant::now() + Duration::from_millis(pause);
@@ -245,6 +275,7 @@ impl Task {
 
     /// Reads a watch until it ends; comes back to have it opened again.
     async fn follow(&mut self, mut watch: Watch) -> Result<(), Ended> {
+        let opened = Instant::now();
         loop {
             if let Some(frame) = self.sender.next(&self.opening) {
                 self.report(Event::Frame(frame)).await?;
@@ -257,7 +288,12 @@ impl Task {
                 message = self.inbox.recv() => self.handle(message.ok_or(Ended)?).await?,
                 item = watch.next(), if !full => match item {
                     Ok(item) => self.item(item),
-                    Err(error) => return self.ended(error).await,
+                    Err(error) => {
+                        if opened.elapsed() >= LONG_LIFE {
+                            self.context.expiries.store(0, Ordering::Relaxed);
+                        }
+                        return self.ended(error).await;
+                    }
                 },
                 () = sleep_until(wake), if !waits => {}
             }
@@ -265,6 +301,7 @@ impl Task {
     }
 
     fn item(&mut self, item: Item) {
+        self.alive.sign();
         let (rv, event) = match item {
             Item::Added(object) => self.subscribed.event(&object, Operation::Create, wall_ms()),
             Item::Modified(object) => self.subscribed.event(&object, Operation::Update, wall_ms()),
@@ -284,8 +321,9 @@ impl Task {
             WatchError::NoStreamingList { .. } | WatchError::Failed { .. } => "failed",
         };
         metrics::counter!(metric::WATCH_ENDS, "reason" => reason).increment(1);
-        if reason == "closed" {
-            // The server's own timeout: go on at once, a little spread out.
+        if matches!(error, WatchError::Closed | WatchError::Silent { .. }) {
+            // The server's own timeout, or a connection that died unnoticed: go on after the cursor at once, a little
+            // spread out. If nobody answers, opening it says so.
             let pause = Duration::from_millis(self.dice.between(0, 300));
             tokio::time::sleep(pause).await;
             return Ok(());
@@ -361,7 +399,7 @@ impl Task {
         }
         for (place, scopes) in by_place {
             let spec = WatchSpec { scope: place, ..(*self.spec).clone() };
-            let subscriptions = scopes.iter().map(|scope| wanted(scope, &self.spec, &opening)).collect();
+            let subscriptions = scopes.iter().map(|scope| self.wanted(scope, &opening)).collect();
             let subscribed = Subscribed::new(
                 self.spec.gvr.clone(),
                 subscriptions,
@@ -381,15 +419,16 @@ impl Task {
             });
         }
     }
-}
 
-fn wanted(scope: &TargetScope, spec: &WatchSpec, opening: &Opening) -> Subscription {
-    Subscription {
-        scope: scope.clone(),
-        kind: spec.kind.as_str().into(),
-        watch: opening.watch.clone(),
-        operations: Vec::new(),
-        spec_hash: "".into(),
+    fn wanted(&self, scope: &TargetScope, opening: &Opening) -> Subscription {
+        Subscription {
+            scope: scope.clone(),
+            kind: self.spec.kind.as_str().into(),
+            watch: opening.watch.clone(),
+            operations: Vec::new(),
+            chosen: self.subscribed.chosen(scope),
+            spec_hash: "".into(),
+        }
     }
 }
 
@@ -399,3 +438,6 @@ fn went_back(cursor: &ResourceVersion, current: &ResourceVersion) -> bool {
         (None, _) | (_, None) => false,
     }
 }
+
+#[cfg(test)]
+mod tests;
