@@ -73,7 +73,6 @@ async fn what_is_wrong_is_named_with_a_next_action_and_the_rest_goes_on() {
         target("absolute", "narrow", "release/1", "/etc", json!({})),
         target("dots", "narrow", "release/1", "a/../b", json!({})),
         target("git-dir", "narrow", "release/1", "a/.GIT/b", json!({})),
-        target("suspended", "narrow", "release/1", "d", json!({"suspend": true})),
         target("always", "narrow", "release/1", "e", json!({"prune": {"mode": "Always"}})),
         target("template", "narrow", "release/1", "f", json!({"placement": {"default": "{team}/x.yaml"}})),
     ];
@@ -93,7 +92,6 @@ async fn what_is_wrong_is_named_with_a_next_action_and_the_rest_goes_on() {
     refused(&stack, "GitTarget", "absolute", "Validated", "InvalidConfig", "spec.path").await;
     refused(&stack, "GitTarget", "dots", "Validated", "InvalidConfig", "spec.path").await;
     refused(&stack, "GitTarget", "git-dir", "Validated", "InvalidConfig", "spec.path").await;
-    refused(&stack, "GitTarget", "suspended", "Validated", "NotYetSupported", "suspend").await;
     refused(&stack, "GitTarget", "always", "Validated", "NotYetSupported", "OnEvent").await;
     refused(&stack, "GitTarget", "template", "Validated", "InvalidConfig", "placement").await;
 
@@ -122,7 +120,8 @@ async fn rules_and_other_kinds(stack: &Stack) {
     ];
     stack.apply(User::Admin, &objects).await.expect("stored");
     refused(stack, "WatchRule", "orphan", "GitTargetReady", "GitTargetNotFound", "create it").await;
-    refused(stack, "WatchRule", "elsewhere", "Ready", "NotYetSupported", "sourceNamespace").await;
+    refused(stack, "WatchRule", "elsewhere", "Ready", "SourceNamespaceNotAllowed", "allowedSourceNamespaces")
+        .await;
     refused(stack, "CommitRequest", "save", "Ready", "NotYetSupported", "not supported yet").await;
 }
 

@@ -1,15 +1,16 @@
 //! The wire contract: what do the six kinds of `configbutler.ai/v1alpha3` look like, and what do their fields mean?
 //!
 //! In: objects as the API server stores them. Out: typed specs and statuses, CRDs ([`crds`]), and the pure rules that
-//! go with single fields: durations, branch globs, namespace policies, conditions. Objects stored under another schema
-//! still read: unknown fields are ignored, unknown enum texts kept. What is deliberately absent: rules that need a
-//! second object (those are the engine's), and any IO.
+//! go with single fields: durations, branch globs, namespace policies, age keys, conditions. Objects stored under
+//! another schema still read: unknown fields are ignored, unknown enum texts kept. What is deliberately absent: rules
+//! that need a second object (those are the engine's), and any IO.
 
 #![allow(
     clippy::duplicated_attributes,
     reason = "each printcolumn(…) has its own type_ and priority; clippy compares across them"
 )]
 
+pub mod age;
 pub mod cluster_provider;
 pub mod cluster_watch_rule;
 pub mod commit_request;

@@ -46,6 +46,29 @@ where
     patch(&api, object, status).await
 }
 
+/// Removes one finalizer of a cluster-scoped object, from exactly the version in `object`.
+///
+/// # Errors
+/// Anything but 404 and 409.
+pub async fn drop_finalizer<K>(client: &Client, object: &K, name: &str) -> Result<StatusWrite, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+        + DeserializeOwned
+        + Clone
+        + std::fmt::Debug,
+{
+    let left: Vec<&String> = object.finalizers().iter().filter(|finalizer| *finalizer != name).collect();
+    let body = serde_json::json!({
+        "metadata": { "resourceVersion": object.resource_version(), "uid": object.uid(), "finalizers": left },
+    });
+    let api: Api<K> = Api::all(client.clone());
+    match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&body)).await {
+        Ok(_) => Ok(StatusWrite::Written),
+        Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(StatusWrite::Superseded),
+        Err(error) => Err(error),
+    }
+}
+
 async fn patch<K, S>(api: &Api<K>, object: &K, status: &S) -> Result<StatusWrite, kube::Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
+use upriver_kube_io::kubeconfig::{Permits, Programs, UncheckedTls};
 use upriver_telemetry::LogEncoding;
 
 /// Upriver: what people change in a cluster flows upriver into Git.
@@ -131,6 +132,12 @@ pub struct RunArgs {
     /// mean a dead connection [default: 190s].
     #[arg(long)]
     pub watch_idle_limit: Option<String>,
+    /// Accept kubeconfigs of source clusters that log in with a program or plugin.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    pub insecure_kubeconfig_exec: Option<bool>,
+    /// Accept kubeconfigs of source clusters that do not check the API server's certificate.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    pub insecure_kubeconfig_tls: Option<bool>,
 }
 
 /// Settings that cannot be wrong any more.
@@ -166,6 +173,8 @@ pub struct Config {
     pub git_timeout: Duration,
     /// See [`RunArgs`].
     pub watch_idle_limit: Duration,
+    /// What kubeconfigs of source clusters may do.
+    pub kubeconfig_permits: Permits,
 }
 
 /// A setting cannot be used; the text says which and what to write instead.
@@ -225,7 +234,8 @@ pub fn load(args: RunArgs) -> Result<Config, ConfigError> {
     validate(prefer!(args, file:
         kubeconfig, namespace, pod_name, store, redis_addr, redis_username, redis_password, redis_db, redis_key_prefix,
         redis_allow_unknown_policy, health_probe_bind_address, metrics_bind_address, data_dir, log_level, log_encoding,
-        fence_after, drift_poll_interval, git_timeout, watch_idle_limit,
+        fence_after, drift_poll_interval, git_timeout, watch_idle_limit, insecure_kubeconfig_exec,
+        insecure_kubeconfig_tls,
     ))
 }
 
@@ -278,6 +288,16 @@ fn validate(raw: RunArgs) -> Result<Config, ConfigError> {
         drift_poll_interval: duration("drift-poll-interval", raw.drift_poll_interval.as_deref(), 60)?,
         git_timeout: duration("git-timeout", raw.git_timeout.as_deref(), 60)?,
         watch_idle_limit: duration("watch-idle-limit", raw.watch_idle_limit.as_deref(), 190)?,
+        kubeconfig_permits: Permits {
+            programs: match raw.insecure_kubeconfig_exec {
+                Some(true) => Programs::Allowed,
+                Some(false) | None => Programs::Refused,
+            },
+            unchecked_tls: match raw.insecure_kubeconfig_tls {
+                Some(true) => UncheckedTls::Allowed,
+                Some(false) | None => UncheckedTls::Refused,
+            },
+        },
     })
 }
 

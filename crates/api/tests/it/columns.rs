@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use upriver_api::condition::{Finding, Gate, set_condition, trio};
 use upriver_api::git_target::{DeliveryStatus, OwnerStatus};
 use upriver_api::shared::StreamCounts;
-use upriver_api::{ConditionStatus, GitTarget, GitTargetStatus};
+use upriver_api::{ConditionStatus, GitTarget, GitTargetStatus, crds};
 use upriver_testkit::{ControlPlane, User};
 
 use crate::setup::{KINDS, api, cluster, good_spec, object};
@@ -48,6 +48,53 @@ async fn every_kind_has_the_columns_of_the_contract() {
         let (_, plural, _) = KINDS.into_iter().find(|row| row.0 == kind).expect("one of our kinds");
         let table = table(plane, &format!("/apis/configbutler.ai/v1alpha3/{plural}")).await;
         assert_eq!(columns(&table), expected, "{kind}");
+    }
+}
+
+/// Where a column reads, by the contract's rule: a column that is named like a condition shows its status.
+fn source(kind: &str, column: &str) -> String {
+    let of = |type_: &str, field: &str| format!(".status.conditions[?(@.type==\"{type_}\")].{field}");
+    match (kind, column) {
+        (_, "Age") => ".metadata.creationTimestamp".to_owned(),
+        (_, "Reason") => of("Ready", "reason"),
+        (_, "Status") => of("Ready", "message"),
+        (_, "SourceReachable") => of("SourceClusterReachable", "reason"),
+        (_, "ProviderReady") => of("GitProviderReady", "status"),
+        (_, "SourceAuthorized") => of("SourceNamespaceAuthorized", "status"),
+        (_, "Streams") => ".status.streams.summary".to_owned(),
+        (_, "URL") => ".spec.url".to_owned(),
+        (_, "Encryption") => ".spec.encryption.provider".to_owned(),
+        (_, "Provider") => ".spec.providerRef.name".to_owned(),
+        ("CommitRequest", "Branch") => ".status.branch".to_owned(),
+        (_, "Branch") => ".spec.branch".to_owned(),
+        (_, "Path") => ".spec.path".to_owned(),
+        (_, "Target" | "GitTarget") => ".spec.targetRef.name".to_owned(),
+        (_, "SHA") => ".status.sha".to_owned(),
+        (_, condition) => of(condition, "status"),
+    }
+}
+
+#[test]
+fn every_column_reads_where_the_contract_says_and_the_rest_of_the_crd_is_as_plain() {
+    for crd in crds::all() {
+        let kind = &crd.spec.names.kind;
+        let version = &crd.spec.versions[0];
+        for column in version.additional_printer_columns.iter().flatten() {
+            assert_eq!(column.json_path, source(kind, &column.name), "{kind} {}", column.name);
+            assert_eq!(column.type_, if column.name == "Age" { "date" } else { "string" }, "{kind}");
+        }
+        assert_eq!(crd.spec.versions.len(), 1, "{kind}");
+        assert!(version.name == "v1alpha3" && version.served && version.storage, "{kind}");
+        let subresources = version.subresources.as_ref().expect("a status subresource");
+        assert!(subresources.status.is_some() && subresources.scale.is_none(), "{kind}");
+        let names = &crd.spec.names;
+        assert!(names.short_names.is_none() && names.categories.is_none(), "{kind}");
+        assert_eq!(names.singular.as_deref(), Some(&*kind.to_lowercase()));
+        let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
+        assert_eq!(schema.expect("a schema").required.as_deref(), Some(&["spec".to_owned()][..]), "{kind}");
+        let (_, plural, namespaced) = KINDS.into_iter().find(|row| row.0 == kind).expect("one of our kinds");
+        let scope = if namespaced { "Namespaced" } else { "Cluster" };
+        assert_eq!((names.plural.as_str(), crd.spec.scope.as_str()), (plural, scope));
     }
 }
 

@@ -1,49 +1,88 @@
 //! What does the API server fill in, and what may still change afterwards?
 
 use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::setup::{api, cluster, good_spec, merged, object};
 
-#[tokio::test]
-async fn defaults_are_filled_in_and_only_below_parents_that_are_present() {
-    let plane = cluster().await;
-    let namespace = plane.fresh_namespace("defaults").await;
-    let group = "configbutler.ai";
-    let bare = [
+/// A kind, what is added to a small good spec, and the spec that is stored.
+type Filled = (&'static str, Value, Value);
+
+const GROUP: &str = "configbutler.ai";
+
+fn repositories() -> Vec<Filled> {
+    vec![
         (
             "GitTarget",
-            json!({"encryption": {}, "prune": {}}),
+            json!({"encryption": {"secretRef": {"name": "s"}, "age": {"recipients": {}}}, "prune": {}}),
             json!({
-                "providerRef": {"group": group, "kind": "GitProvider", "name": "a"},
-                "clusterProviderRef": {"group": group, "kind": "ClusterProvider", "name": "default"},
+                "providerRef": {"group": GROUP, "kind": "GitProvider", "name": "a"},
+                "clusterProviderRef": {"group": GROUP, "kind": "ClusterProvider", "name": "default"},
                 "branch": "main", "path": "clusters/a",
-                "encryption": {"provider": "sops"}, "prune": {"mode": "OnEvent"},
+                "encryption": {
+                    "provider": "sops",
+                    "secretRef": {"group": "", "kind": "Secret", "name": "s"},
+                    "age": {"enabled": false, "recipients": {"extractFromSecret": false, "generateWhenMissing": false}},
+                },
+                "prune": {"mode": "OnEvent"},
             }),
         ),
         (
             "GitProvider",
-            json!({"commit": {"committer": {}, "signing": {"secretRef": {"name": "s"}}}, "knownHostsRef": {"name": "k"}}),
             json!({
-                "url": "https://git.example.net/a.git", "allowedBranches": ["main"],
+                "secretRef": {"name": "s"}, "knownHostsRef": {"name": "k"}, "push": {},
+                "commit": {"committer": {}, "message": {}, "signing": {"secretRef": {"name": "s"}}},
+            }),
+            json!({
+                "url": "https://git.example.net/a.git", "allowedBranches": ["main"], "push": {},
+                "secretRef": {"group": "", "kind": "Secret", "name": "s"},
                 "commit": {
+                    "message": {},
                     "committer": {"name": "Upriver", "email": "noreply@upriver.invalid"},
                     "signing": {"generateWhenMissing": false, "secretRef": {"group": "", "kind": "Secret", "name": "s"}},
                 },
                 "knownHostsRef": {"kind": "ConfigMap", "name": "k"},
             }),
         ),
-        ("ClusterProvider", json!({}), json!({"allowSourceNamespaceOverride": false})),
+    ]
+}
+
+fn selections() -> Vec<Filled> {
+    vec![
+        (
+            "ClusterProvider",
+            json!({"allowedNamespaces": {}, "attribution": {}}),
+            json!({"allowSourceNamespaceOverride": false, "allowedNamespaces": {}, "attribution": {}}),
+        ),
+        (
+            "WatchRule",
+            json!({}),
+            json!({
+                "targetRef": {"group": GROUP, "kind": "GitTarget", "name": "a"},
+                "rules": [{"resources": ["configmaps"]}],
+            }),
+        ),
+        (
+            "CommitRequest",
+            json!({}),
+            json!({"targetRef": {"group": GROUP, "kind": "GitTarget", "name": "a"}}),
+        ),
         (
             "ClusterWatchRule",
             json!({}),
             json!({
-                "targetRef": {"group": group, "kind": "GitTarget", "name": "a", "namespace": "b"},
+                "targetRef": {"group": GROUP, "kind": "GitTarget", "name": "a", "namespace": "b"},
                 "rules": [{"resources": ["namespaces"], "scope": "Cluster"}],
             }),
         ),
-    ];
-    for (kind, change, expected) in bare {
+    ]
+}
+
+#[tokio::test]
+async fn defaults_are_filled_in_and_only_below_parents_that_are_present() {
+    let plane = cluster().await;
+    let namespace = plane.fresh_namespace("defaults").await;
+    for (kind, change, expected) in repositories().into_iter().chain(selections()) {
         let object = object(kind, &namespace, &merged(good_spec(kind), &change));
         let stored = api(plane, kind, &namespace).create(&PostParams::default(), &object).await;
         assert_eq!(stored.expect("a good object").data["spec"], expected, "{kind}");

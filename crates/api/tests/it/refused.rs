@@ -31,6 +31,11 @@ fn providers() -> Vec<Create> {
             "spec.knownHostsRef.kind",
             "\"ConfigMap\"",
         ),
+    ]
+}
+
+fn clusters() -> Vec<Create> {
+    vec![
         (20, "ClusterProvider", json!({"kubeConfig": {}}), "spec.kubeConfig", "neither is given"),
         (
             20,
@@ -43,6 +48,14 @@ fn providers() -> Vec<Create> {
             21,
             "ClusterProvider",
             json!({"kubeConfig": {"configMapRef": {"name": "a"}}}),
+            "spec",
+            "not supported",
+        ),
+        // Both references break the rule of row 21 too.
+        (
+            21,
+            "ClusterProvider",
+            json!({"kubeConfig": {"secretRef": {"name": "a"}, "configMapRef": {"name": "a"}}}),
             "spec",
             "not supported",
         ),
@@ -69,11 +82,41 @@ fn providers() -> Vec<Create> {
             "spec.attribution.auditRoute",
             "should match",
         ),
+        (
+            23,
+            "ClusterProvider",
+            json!({"attribution": {"auditRoute": "a".repeat(254)}}),
+            "spec.attribution.auditRoute",
+            "253",
+        ),
     ]
 }
 
+/// The two policies have one matcher; a bad selector is a matter of the reconciler.
+fn matchers() -> Vec<Create> {
+    let both = [("GitTarget", "allowedSourceNamespaces"), ("ClusterProvider", "allowedNamespaces")];
+    let rows = |(kind, field): (&'static str, &'static str)| {
+        let at = |index: usize| -> &'static str {
+            match (field, index) {
+                ("allowedSourceNamespaces", 0) => "spec.allowedSourceNamespaces.names[0]",
+                ("allowedSourceNamespaces", _) => "spec.allowedSourceNamespaces.names[1]",
+                (_, 0) => "spec.allowedNamespaces.names[0]",
+                (_, _) => "spec.allowedNamespaces.names[1]",
+            }
+        };
+        let names = |list: Value| json!({field: {"names": list}});
+        [
+            (13, kind, names(json!(["*"])), at(0), "should match"),
+            (13, kind, names(json!(["Team"])), at(0), "should match"),
+            (13, kind, names(json!([""])), at(0), "at least 1 chars"),
+            (13, kind, names(json!(["a".repeat(64)])), at(0), "63"),
+            (13, kind, names(json!(["a", "a"])), at(1), "Duplicate"),
+        ]
+    };
+    both.into_iter().flat_map(rows).collect()
+}
+
 fn targets() -> Vec<Create> {
-    let (first, second) = ("spec.allowedSourceNamespaces.names[0]", "spec.allowedSourceNamespaces.names[1]");
     vec![
         (8, "GitTarget", json!({"path": null}), "spec.path", "Required"),
         (8, "GitTarget", json!({"path": ""}), "spec.path", "at least 1 chars"),
@@ -88,25 +131,39 @@ fn targets() -> Vec<Create> {
             "spec.encryption.provider",
             "\"sops\"",
         ),
-        (13, "GitTarget", json!({"allowedSourceNamespaces": {"names": ["*"]}}), first, "should match"),
-        (13, "GitTarget", json!({"allowedSourceNamespaces": {"names": ["a", "a"]}}), second, "Duplicate"),
+        // The later dialect of the same version fails loudly.
+        (
+            8,
+            "GitTarget",
+            json!({"providerRef": null, "gitProviderRef": {"name": "a"}}),
+            "spec.providerRef",
+            "Required",
+        ),
+    ]
+}
+
+/// What both kinds of rules have in common.
+fn selections(kind: &'static str) -> Vec<Create> {
+    let rule = |change: Value| json!({"rules": [merged(json!({"resources": ["configmaps"]}), &change)]});
+    let (resource, operation) = ("spec.rules[0].resources[0]", "spec.rules[0].operations[0]");
+    vec![
+        (25, kind, json!({"rules": []}), "spec.rules", "at least 1 items"),
+        (25, kind, json!({"rules": null}), "spec.rules", "Required"),
+        (25, kind, rule(json!({"resources": []})), "spec.rules[0].resources", "at least 1 items"),
+        (25, kind, rule(json!({"resources": null})), "spec.rules[0].resources", "Required"),
+        (25, kind, rule(json!({"resources": [""]})), resource, "at least 1 chars"),
+        (25, kind, rule(json!({"resources": ["deployments/scale"]})), resource, "should match"),
+        (25, kind, rule(json!({"operations": ["PATCH"]})), operation, "\"CREATE\""),
+        (25, kind, json!({"targetRef": null}), "spec.targetRef", "Required"),
+        (25, kind, json!({"targetRef": {"name": ""}}), "spec.targetRef.name", "at least 1 chars"),
+        (25, kind, json!({"targetRef": {"kind": "GitProvider"}}), "spec.targetRef.kind", "\"GitTarget\""),
     ]
 }
 
 fn rules() -> Vec<Create> {
     let rule = |change: Value| json!({"rules": [merged(json!({"resources": ["configmaps"]}), &change)]});
-    let (resource, namespace) = ("spec.rules[0].resources[0]", "spec.rules[0].sourceNamespace");
+    let namespace = "spec.rules[0].sourceNamespace";
     vec![
-        (25, "WatchRule", json!({"rules": []}), "spec.rules", "at least 1 items"),
-        (25, "WatchRule", rule(json!({"resources": []})), "spec.rules[0].resources", "at least 1 items"),
-        (25, "WatchRule", rule(json!({"resources": ["deployments/scale"]})), resource, "should match"),
-        (
-            25,
-            "WatchRule",
-            rule(json!({"operations": ["PATCH"]})),
-            "spec.rules[0].operations[0]",
-            "\"CREATE\"",
-        ),
         (26, "WatchRule", rule(json!({"sourceNamespace": "team-*"})), namespace, "should match"),
         (26, "WatchRule", rule(json!({"sourceNamespace": ""})), namespace, "should match"),
         (26, "WatchRule", rule(json!({"sourceNamespace": "a".repeat(64)})), namespace, "63"),
@@ -131,6 +188,7 @@ fn rules() -> Vec<Create> {
 fn requests() -> Vec<Create> {
     let message = "spec.message";
     vec![
+        (29, "CommitRequest", json!({"targetRef": null}), "spec.targetRef", "Required"),
         (
             29,
             "CommitRequest",
@@ -158,7 +216,9 @@ async fn bad_objects_are_refused_at_the_path_of_the_contract() {
     let plane = cluster().await;
     let namespace = plane.fresh_namespace("refused").await;
     let mut wrong = Vec::new();
-    for (row, kind, change, path, part) in [providers(), targets(), rules(), requests()].concat() {
+    let both = ["WatchRule", "ClusterWatchRule"].map(selections).concat();
+    let all = [providers(), clusters(), targets(), matchers(), both, rules(), requests()].concat();
+    for (row, kind, change, path, part) in all {
         let bad = object(kind, &namespace, &merged(good_spec(kind), &change));
         let outcome = refusal_of_create(&api(plane, kind, &namespace), &bad).await;
         if let Some(why) = mismatch(outcome, path, part) {
@@ -197,11 +257,19 @@ fn changes() -> Vec<Change> {
         (
             22,
             "ClusterProvider",
-            remote,
+            remote.clone(),
             json!({"kubeConfig": {"secretRef": {"key": "l"}}}),
             "kubeConfig cannot be",
         ),
+        (
+            22,
+            "ClusterProvider",
+            remote,
+            json!({"kubeConfig": {"secretRef": {"name": "b"}}}),
+            "kubeConfig cannot be",
+        ),
         (29, "CommitRequest", none.clone(), json!({"message": "later"}), "spec cannot change"),
+        (29, "CommitRequest", none.clone(), json!({"targetRef": {"name": "b"}}), "spec cannot change"),
         (29, "CommitRequest", none, json!({"closeDelaySeconds": 1}), "spec cannot change"),
     ]
 }

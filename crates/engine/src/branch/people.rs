@@ -17,7 +17,7 @@ impl Branch {
             self.windows.set_rule(&plan.uid, plan.window);
         }
         // A backoff is kept over changes that cannot have mended it; what waits for a person takes any for an answer.
-        if subjects(&before) != subjects(&self.plans) || self.is_parked() {
+        if subjects(&before) != subjects(&self.plans) || self.is_parked() || self.is_asked() {
             self.retry_now(now);
         }
         if self.phase != Phase::Running {
@@ -80,16 +80,21 @@ impl Branch {
         }
     }
 
+    /// True if a person asks for another look and nobody has looked yet.
+    pub(super) fn is_asked(&self) -> bool {
+        self.plans.values().any(|plan| self.request_of(plan).is_some())
+    }
+
+    fn request_of(&self, plan: &TargetPlan) -> Option<String> {
+        let value = plan.recheck.as_deref().filter(|_| !plan.suspended)?;
+        (self.handled.get(&plan.uid).map(String::as_str) != Some(value)).then(|| value.to_owned())
+    }
+
     /// Each new request lists every scope of its target once more and ends any wait. Durable after the obligations are: a
     /// crash between the two only repeats the list.
     pub(super) fn recheck(&mut self, now: Tick) {
-        let asked: Vec<(TargetUid, String)> = self
-            .plans
-            .values()
-            .filter(|plan| !plan.suspended)
-            .filter_map(|plan| Some((plan.uid.clone(), plan.recheck.as_deref()?.to_owned())))
-            .filter(|(uid, value)| self.handled.get(uid) != Some(value))
-            .collect();
+        let asked: Vec<(TargetUid, String)> =
+            self.plans.values().filter_map(|plan| Some((plan.uid.clone(), self.request_of(plan)?))).collect();
         for (target, value) in asked {
             let scopes: Vec<TargetScope> =
                 self.scopes.keys().filter(|scope| scope.target == target).cloned().collect();

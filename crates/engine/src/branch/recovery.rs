@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use upriver_model::{
     Attempt, CommitId, EntryId, Failure, IdSet, JournalHeader, Outcome, StoredEntry, TargetScope, TargetUid,
 };
-use upriver_store::{Adopted, Loaded, Settle};
+use upriver_store::{Adopted, Deferred, Loaded, Settle};
 
 use super::replay::Paid;
 use super::streams::covered;
@@ -59,7 +59,8 @@ impl Branch {
         self.next_attempt =
             self.next_attempt.max(attempts.map(|attempt| attempt.id.n).max().unwrap_or(0) + 1);
         self.handled = loaded.handled.clone();
-        let deferred = loaded.deferred.clone().filter(|deferred| deferred.delay_ms > 0);
+        let waits = |deferred: &Deferred| deferred.delay_ms > 0 && !self.is_asked();
+        let deferred = loaded.deferred.clone().filter(waits);
         self.loaded = loaded;
         match deferred {
             // A predecessor, or we before a crash, was waiting: the host is not asked again before that is over.

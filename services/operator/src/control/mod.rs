@@ -6,6 +6,8 @@
 mod catalog;
 pub mod compile;
 mod conditions;
+pub mod encryption;
+mod facts;
 pub mod plan;
 mod probe;
 mod rights;

@@ -14,16 +14,22 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use upriver_api::{ClusterProvider, ClusterWatchRule, CommitRequest, GitProvider, GitTarget, WatchRule};
+use upriver_api::condition::{find, types::READY};
+use upriver_api::{
+    ClusterProvider, ClusterWatchRule, CommitRequest, ConditionStatus, GitProvider, GitTarget, WatchRule,
+};
 use upriver_engine::Dice;
 use upriver_engine::retry::{Retry, schedule};
+use upriver_kube_io::events::Events;
+use upriver_kube_io::kubeconfig::Permits;
 use upriver_model::{BranchKey, FailureClass, ObjectKey};
 
 use super::catalog::{self, Types};
 use super::compile::{Compiled, compile, key_of};
+use super::facts::Facts;
 use super::plan::Desired;
 use super::rights::Rights;
-use super::snapshot::{OwnedBranch, Probe, ProbeFailure, Snapshot};
+use super::snapshot::{NamespacesRead, OwnedBranch, Probe, ProbeFailure, Snapshot};
 use super::{probe, status};
 
 /// Changes that come together are compiled together.
@@ -41,6 +47,12 @@ pub struct Control {
     pub watch_client: Client,
     /// Ends a watch that says nothing at all for so long.
     pub watch_idle_limit: Duration,
+    /// Namespace of the operator: kubeconfigs of other clusters are read there.
+    pub namespace: String,
+    /// Our pod, for Events; empty outside of one.
+    pub pod_name: String,
+    /// What a kubeconfig may do.
+    pub permits: Permits,
     /// Longest Git operation.
     pub git_timeout: Duration,
     /// Views of owned branches, kept by their tasks.
@@ -63,10 +75,25 @@ struct Stores {
     cluster_watch_rules: Store<ClusterWatchRule>,
     commit_requests: Store<CommitRequest>,
     namespaces: Store<Namespace>,
+    namespaces_read: watch::Receiver<NamespacesRead>,
 }
 
 /// Follows one kind into a store; ends with the token.
 fn follow<K>(client: &Client, wake: &Arc<Notify>, tracker: &TaskTracker, stop: &CancellationToken) -> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    follow_and_note(client, wake, tracker, stop, |_| {})
+}
+
+/// As [`follow`]; `note` is told of each event that leaves the store complete, and of each error.
+fn follow_and_note<K>(
+    client: &Client,
+    wake: &Arc<Notify>,
+    tracker: &TaskTracker,
+    stop: &CancellationToken,
+    note: impl Fn(Result<(), &watcher::Error>) + Send + 'static,
+) -> Store<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
 {
@@ -79,8 +106,21 @@ where
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
-                    Some(Ok(_)) => wake.notify_one(),
-                    Some(Err(error)) => tracing::warn!(kind = %K::kind(&()), %error, "following a kind; trying again"),
+                    Some(Ok(event)) => {
+                        // The first two come before anything is known, also when the list is refused afterwards.
+                        match event {
+                            watcher::Event::Init | watcher::Event::InitApply(_) => {}
+                            watcher::Event::InitDone | watcher::Event::Apply(_) | watcher::Event::Delete(_) => {
+                                note(Ok(()));
+                            }
+                        }
+                        wake.notify_one();
+                    }
+                    Some(Err(error)) => {
+                        tracing::warn!(kind = %K::kind(&()), %error, "following a kind; trying again");
+                        note(Err(&error));
+                        wake.notify_one();
+                    }
                     None => return,
                 },
             }
@@ -95,12 +135,23 @@ struct Memory {
     rights: Rights,
     /// Uid and generation of every rule when the last pass began.
     rules: BTreeSet<(String, i64)>,
+    facts: Facts,
 }
 
 struct Known {
     probe: Probe,
+    /// Whether the stored status said Ready when it was probed.
+    stored_ready: Option<bool>,
     failures: u32,
     again: Option<Instant>,
+}
+
+impl Known {
+    fn is_due(&self, generation: i64, stored_ready: Option<bool>, now: Instant) -> bool {
+        // Another replica has found out something since: dependants must not wait for our own turn.
+        let news = stored_ready != self.stored_ready && stored_ready == Some(self.probe.result.is_err());
+        news || self.probe.generation != generation || self.again.is_some_and(|again| now >= again)
+    }
 }
 
 /// Runs until `stop`.
@@ -113,8 +164,11 @@ pub async fn run(control: Control, stop: CancellationToken) {
         () = stop.cancelled() => false,
         done = wait_for_all(&stores) => done,
     };
+    let pod = Some(control.pod_name.clone()).filter(|name| !name.is_empty());
+    let (events, writing) = Events::new(control.client.clone(), "upriver", pod, stop.clone());
+    tracker.spawn(writing);
     let dice = Dice::new(rand::random());
-    let mut runner = Runner { control, stores, types, memory: Memory::default(), dice };
+    let mut runner = Runner { control, stores, types, events, memory: Memory::default(), dice };
     let mut housekeeper = runner.control.housekeeper.clone();
     while waited && !stop.is_cancelled() {
         runner.pass().await;
@@ -133,14 +187,42 @@ pub async fn run(control: Control, stop: CancellationToken) {
 
 fn stores(control: &Control, tracker: &TaskTracker, stop: &CancellationToken) -> Stores {
     let (client, wake) = (&control.client, &control.wake);
+    let read = watch::Sender::new(NamespacesRead::NotYet);
+    let namespaces_read = read.subscribe();
+    let note = move |seen: Result<(), &watcher::Error>| match seen.map_err(forbidden) {
+        Ok(()) => {
+            read.send_if_modified(|now| std::mem::replace(now, NamespacesRead::Yes) != NamespacesRead::Yes);
+        }
+        Err(Some(why)) => {
+            read.send_replace(NamespacesRead::Forbidden(why));
+        }
+        // Anything else passes by itself; what was read stays.
+        Err(None) => {}
+    };
     Stores {
+        namespaces_read,
         git_providers: follow(client, wake, tracker, stop),
         cluster_providers: follow(client, wake, tracker, stop),
         git_targets: follow(client, wake, tracker, stop),
         watch_rules: follow(client, wake, tracker, stop),
         cluster_watch_rules: follow(client, wake, tracker, stop),
         commit_requests: follow(client, wake, tracker, stop),
-        namespaces: follow(client, wake, tracker, stop),
+        namespaces: follow_and_note(client, wake, tracker, stop, note),
+    }
+}
+
+/// The API server's words, if it refuses for good.
+fn forbidden(error: &watcher::Error) -> Option<String> {
+    let refused = |status: &kube::core::Status| (status.code == 403).then(|| status.message.clone());
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => refused(status),
+        watcher::Error::WatchError(status) => refused(status),
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => None,
     }
 }
 
@@ -153,15 +235,25 @@ async fn wait_for_all(stores: &Stores) -> bool {
         stores.watch_rules.wait_until_ready(),
         stores.cluster_watch_rules.wait_until_ready(),
         stores.commit_requests.wait_until_ready(),
-        stores.namespaces.wait_until_ready(),
+        namespaces_known(stores),
     );
     waits.0.is_ok()
+}
+
+/// Waits until the labels of namespaces are known, or known to be forbidden: then rules that need none still run.
+async fn namespaces_known(stores: &Stores) {
+    let mut read = stores.namespaces_read.clone();
+    // Not on the store itself: it is complete a moment before this says so, and a plan of that moment would lack scopes.
+    if read.wait_for(|read| *read != NamespacesRead::NotYet).await.is_err() {
+        tracing::debug!("following namespaces has ended");
+    }
 }
 
 struct Runner {
     control: Control,
     stores: Stores,
     types: Types,
+    events: Events,
     memory: Memory,
     dice: Dice,
 }
@@ -171,6 +263,7 @@ impl Runner {
         self.note_rules();
         let housekeeper = *self.control.housekeeper.borrow();
         self.probe_providers().await;
+        self.read_secrets(housekeeper).await;
         let mut snapshot = self.snapshot();
         let mut compiled = compile(&snapshot);
         let owned = snapshot.owned.values();
@@ -178,12 +271,20 @@ impl Runner {
             snapshot = self.snapshot();
             compiled = compile(&snapshot);
         }
+        self.memory.facts.grants = compiled.grants.clone();
         // A plan without the types or rights that are still unread would stop what runs and forget what it has seen.
         if snapshot.types.is_some() && compiled.unknown_rights.is_empty() {
             self.publish(&compiled);
         }
         let snapshot = self.snapshot();
-        status::write_all(&self.control.client, &snapshot, &compiled, housekeeper).await;
+        let pass = status::Pass {
+            client: &self.control.client,
+            events: &self.events,
+            snapshot: &snapshot,
+            compiled: &compiled,
+            housekeeper,
+        };
+        pass.write().await;
     }
 
     fn publish(&self, compiled: &Compiled) {
@@ -198,20 +299,38 @@ impl Runner {
         self.control.ready.send_replace(true);
     }
 
-    fn snapshot(&self) -> Snapshot {
+    async fn read_secrets(&mut self, housekeeper: bool) {
+        let (client, facts) = (&self.control.client, &mut self.memory.facts);
+        facts.read_age_keys(client, &self.stores.git_targets.state()).await;
+        // Only the housekeeper says what a kubeconfig is worth.
+        if housekeeper {
+            let providers = self.stores.cluster_providers.state();
+            let Control { namespace, permits, .. } = &self.control;
+            facts.read_kube_configs(client, namespace, *permits, &providers).await;
+        }
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
         let namespaces = self.stores.namespaces.state();
+        let labels = |namespace: &Arc<Namespace>| (namespace.name_any(), namespace.labels().clone());
+        let namespaces = self.memory.facts.namespaces(namespaces.iter().map(labels).collect());
+        let (commit_requests, git_targets) =
+            (self.stores.commit_requests.state(), self.stores.git_targets.state());
+        let overdue_requests = self.memory.facts.overdue(&commit_requests, &git_targets);
         let owned = self.control.owned.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Snapshot {
             git_providers: self.stores.git_providers.state(),
             cluster_providers: self.stores.cluster_providers.state(),
-            git_targets: self.stores.git_targets.state(),
+            git_targets,
             watch_rules: self.stores.watch_rules.state(),
             cluster_watch_rules: self.stores.cluster_watch_rules.state(),
-            commit_requests: self.stores.commit_requests.state(),
-            namespaces: namespaces
-                .iter()
-                .map(|namespace| (namespace.name_any(), namespace.labels().clone()))
-                .collect(),
+            commit_requests,
+            namespaces,
+            namespaces_read: self.stores.namespaces_read.borrow().clone(),
+            grants: self.memory.facts.grants.clone(),
+            age_keys: self.memory.facts.age_keys(),
+            kube_configs: self.memory.facts.kube_configs(),
+            overdue_requests,
             probes: self
                 .memory
                 .probes
@@ -252,10 +371,9 @@ impl Runner {
     }
 
     fn is_due(&self, provider: &GitProvider) -> bool {
-        self.memory.probes.get(&key_of(provider)).is_none_or(|known| {
-            known.probe.generation != provider.metadata.generation.unwrap_or(0)
-                || known.again.is_some_and(|again| Instant::now() >= again)
-        })
+        let generation = provider.metadata.generation.unwrap_or(0);
+        let known = self.memory.probes.get(&key_of(provider));
+        known.is_none_or(|known| known.is_due(generation, stored_ready(provider), Instant::now()))
     }
 
     fn remember(&mut self, provider: &GitProvider, result: Result<(), ProbeFailure>) {
@@ -275,7 +393,9 @@ impl Runner {
             Err(ProbeFailure::Connection(failure)) => self.delay(failure.class, failures, failure.floor_s),
         };
         let again = again.map(|delay| Instant::now() + delay.min(PROBE_EVERY));
-        self.memory.probes.insert(key, Known { probe: Probe { generation, result }, failures, again });
+        let stored_ready = stored_ready(provider);
+        let probe = Probe { generation, result };
+        self.memory.probes.insert(key, Known { probe, stored_ready, failures, again });
     }
 
     fn delay(&mut self, class: FailureClass, failures: u32, floor_s: Option<u64>) -> Option<Duration> {
@@ -288,7 +408,44 @@ impl Runner {
     fn until_next(&self) -> Duration {
         let now = Instant::now();
         let probes = self.memory.probes.values().filter_map(|known| known.again);
-        let next = probes.map(|again| again.saturating_duration_since(now)).min().unwrap_or(PERIOD);
+        let next = probes
+            .chain(self.memory.facts.next_due())
+            .map(|again| again.saturating_duration_since(now))
+            .min()
+            .unwrap_or(PERIOD);
         next.clamp(Duration::from_millis(50), PERIOD)
+    }
+}
+
+/// What the stored status says of the present generation.
+fn stored_ready(provider: &GitProvider) -> Option<bool> {
+    let ready = find(&provider.status.as_ref()?.conditions, READY)?;
+    let current = ready.observed_generation == provider.metadata.generation;
+    current.then_some(ready.status == ConditionStatus::True)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_is_probed_again_when_another_replica_says_otherwise() {
+        let now = Instant::now();
+        let known = |result: Result<(), ProbeFailure>, stored_ready| Known {
+            probe: Probe { generation: 1, result },
+            stored_ready,
+            failures: 0,
+            again: Some(now + PROBE_EVERY),
+        };
+        let failed = || Err(ProbeFailure::SecretNotFound("create it".to_owned()));
+        let good = known(Ok(()), Some(true));
+        assert!(!good.is_due(1, Some(true), now), "nothing new");
+        assert!(good.is_due(1, Some(false), now), "it broke elsewhere");
+        assert!(good.is_due(2, Some(true), now) && good.is_due(1, Some(true), now + PROBE_EVERY));
+        let bad = known(failed(), Some(false));
+        assert!(bad.is_due(1, Some(true), now), "it was mended elsewhere");
+        assert!(!bad.is_due(1, Some(false), now) && !bad.is_due(1, None, now));
+        // Asked once already, and still of another opinion: the usual turn is soon enough.
+        assert!(!known(failed(), Some(true)).is_due(1, Some(true), now));
     }
 }

@@ -1,6 +1,6 @@
 //! What the control part has seen, at one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use upriver_api::matcher::Labels;
@@ -8,6 +8,10 @@ use upriver_api::{ClusterProvider, ClusterWatchRule, CommitRequest, GitProvider,
 use upriver_engine::branch::BranchView;
 use upriver_engine::registry::Catalog;
 use upriver_model::{BranchKey, Failure, Gvr, ObjectKey};
+
+use super::compile::Refusal;
+use super::compile::namespaces::Grants;
+use super::encryption::AgeKeys;
 
 /// All inputs of one pass.
 #[derive(Clone, Debug, Default)]
@@ -24,8 +28,19 @@ pub struct Snapshot {
     pub cluster_watch_rules: Vec<Arc<ClusterWatchRule>>,
     /// Our kinds.
     pub commit_requests: Vec<Arc<CommitRequest>>,
-    /// Labels of the namespaces of the control cluster.
+    /// Labels of the namespaces of the control cluster, those included that vanished lately: their last deletions are
+    /// still on the way.
     pub namespaces: BTreeMap<String, Labels>,
+    /// Whether these labels are known to be all and current.
+    pub namespaces_read: NamespacesRead,
+    /// What WatchRules could read in the last pass.
+    pub grants: Grants,
+    /// What the Secrets with age keys hold, by target; none where it has not been read.
+    pub age_keys: BTreeMap<ObjectKey, AgeKeys>,
+    /// What the kubeconfigs are worth, by ClusterProvider; none where nothing definite is known.
+    pub kube_configs: BTreeMap<String, KubeConfigs>,
+    /// Uids of CommitRequests whose target was absent for as long as one is waited for.
+    pub overdue_requests: BTreeSet<String>,
     /// Connection probes by provider.
     pub probes: BTreeMap<ObjectKey, Probe>,
     /// Known types; `None` before the API has been read once.
@@ -34,6 +49,27 @@ pub struct Snapshot {
     pub cluster_wide: BTreeMap<Gvr, bool>,
     /// Views of the branches that this replica owns.
     pub owned: BTreeMap<BranchKey, OwnedBranch>,
+}
+
+/// Whether the labels of namespaces are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NamespacesRead {
+    /// They are.
+    #[default]
+    Yes,
+    /// Not yet.
+    NotYet,
+    /// The API server refuses to tell, with its words.
+    Forbidden(String),
+}
+
+/// What is known about a kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeConfigs {
+    /// Generation of the ClusterProvider that was looked at.
+    pub generation: i64,
+    /// Usable, or why not.
+    pub result: Result<(), Refusal>,
 }
 
 /// Result of a connection probe.

@@ -1,13 +1,24 @@
-//! Findings of each kind, as the contract of the API names them.
+//! Findings of each kind, as the contract of the API names them. This file: GitProvider and GitTarget.
+
+mod requests;
+mod rules;
+mod streams;
+#[cfg(test)]
+mod tests;
 
 use upriver_api::condition::{Finding, Gate, types};
 use upriver_api::shared::StreamCounts;
-use upriver_api::{ConditionStatus, Reason};
-use upriver_engine::branch::{BranchView, JournalState, ScopeView, TargetView};
-use upriver_model::{Failure, FailureClass, TargetScope};
+use upriver_api::{ClusterProviderSpec, ConditionStatus, Reason};
+use upriver_content::policy::Selection;
+use upriver_engine::branch::{BranchView, JournalState, TargetView};
+use upriver_model::{Failure, FailureClass};
 
-use super::compile::{Refusal, RuleVerdict, TargetVerdict};
-use super::snapshot::{OwnedBranch, Probe, ProbeFailure};
+use super::compile::{Refusal, TargetVerdict};
+use super::encryption::Encryption;
+use super::snapshot::{KubeConfigs, OwnedBranch, Probe, ProbeFailure};
+
+pub(super) use requests::{Patience, missing_target};
+pub(super) use rules::{RuleFacts, RuleKind, rule};
 
 use ConditionStatus::{False, True, Unknown};
 
@@ -39,6 +50,37 @@ pub(super) struct TargetFacts<'a> {
     pub(super) path: &'a str,
     pub(super) skipped_secrets: usize,
     pub(super) suspended: bool,
+    pub(super) types: TypesRead,
+}
+
+/// Whether the API server has said which types it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TypesRead {
+    Yes,
+    NotYet,
+}
+
+/// The only gate of a ClusterProvider, and its condition. `None`: nothing definite is known, so nothing is written.
+pub(super) fn cluster_provider(
+    spec: &ClusterProviderSpec,
+    kube_config: Option<&KubeConfigs>,
+    generation: i64,
+) -> Option<(Finding, Gate)> {
+    let finding =
+        |status, reason: Reason, message: &str| Finding::new(types::VALIDATED, status, reason, message);
+    if spec.kube_config.is_none() {
+        return Some((finding(True, Reason::InCluster, "the cluster that holds this object"), Gate::Open));
+    }
+    let known = kube_config.filter(|known| known.generation == generation)?;
+    Some(match &known.result {
+        Ok(()) => {
+            (finding(True, Reason::Validated, "the kubeconfig can be used; nothing was dialled"), Gate::Open)
+        }
+        Err(refusal) => (
+            finding(False, refusal.reason, &refusal.message),
+            Gate::blocked(refusal.reason, &refusal.message),
+        ),
+    })
 }
 
 /// All conditions of a GitTarget, and its streams.
@@ -49,7 +91,7 @@ pub(super) fn target(facts: &TargetFacts<'_>) -> (Vec<Finding>, Option<StreamCou
     if facts.suspended {
         return (suspended_target(), None);
     }
-    let streams = counts(facts.view);
+    let states = facts.view.map(|view| streams::states(view, &facts.verdict.scopes));
     let going = "spec.suspend is not set";
     let mut findings = vec![
         Finding::new(types::SUSPENDED, False, Reason::NotSuspended, going),
@@ -60,20 +102,20 @@ pub(super) fn target(facts: &TargetFacts<'_>) -> (Vec<Finding>, Option<StreamCou
         findings.push(finding);
         gates.push(gate);
     };
+    // The order of the contract: of several that wait, the first names the reason.
     add_pair(&mut add, encryption(facts));
     add_pair(&mut add, path_accepted(facts));
-    add_pair(&mut add, running(facts.view));
     add_pair(&mut add, provider_ready(facts.provider.as_ref()));
+    add_pair(&mut add, source_reachable(facts.types));
+    add_pair(&mut add, states.as_ref().map_or_else(streams::not_started, streams::gate));
     add_pair(&mut add, delivering(facts));
     add_pair(&mut add, owned(facts.owned));
     let nothing = "nothing is rendered, every document is written whole";
     findings.push(Finding::new(types::RENDER_MATCHES_LIVE, True, Reason::RenderMatchesLive, nothing));
-    let local = "the cluster that holds this object";
-    findings.push(Finding::new(types::SOURCE_CLUSTER_REACHABLE, True, Reason::LocalCluster, local));
     let cluster = "the ClusterProvider is ready";
     findings.push(Finding::new(types::CLUSTER_PROVIDER_READY, True, Reason::ClusterProviderReady, cluster));
     findings.extend(upriver_api::condition::trio(&gates, "live changes reach the branch"));
-    (findings, streams)
+    (findings, states.map(|states| streams::tally(&states)))
 }
 
 fn add_pair(add: &mut impl FnMut(Finding, Gate), (finding, gate): (Finding, Gate)) {
@@ -100,18 +142,18 @@ fn suspended_target() -> Vec<Finding> {
 fn refused_target(refusal: &Refusal) -> Vec<Finding> {
     let mut findings = vec![Finding::new(types::VALIDATED, False, refusal.reason, &refusal.message)];
     let blocked = [
-        types::ENCRYPTION_CONFIGURED,
-        types::GIT_PATH_ACCEPTED,
-        types::STREAMS_RUNNING,
-        types::GIT_PROVIDER_READY,
-        types::DELIVERING,
-        types::OWNED,
-        types::RENDER_MATCHES_LIVE,
-        types::SOURCE_CLUSTER_REACHABLE,
-        types::CLUSTER_PROVIDER_READY,
+        (types::ENCRYPTION_CONFIGURED, Reason::Blocked),
+        (types::GIT_PATH_ACCEPTED, Reason::NotChecked),
+        (types::STREAMS_RUNNING, Reason::NotReady),
+        (types::GIT_PROVIDER_READY, Reason::Blocked),
+        (types::DELIVERING, Reason::Blocked),
+        (types::OWNED, Reason::Blocked),
+        (types::RENDER_MATCHES_LIVE, Reason::Blocked),
+        (types::SOURCE_CLUSTER_REACHABLE, Reason::Blocked),
+        (types::CLUSTER_PROVIDER_READY, Reason::Blocked),
     ];
-    let message = "the target is not valid";
-    findings.extend(blocked.map(|type_| Finding::new(type_, Unknown, Reason::Blocked, message)));
+    let message = "the target is not valid: see the condition Validated";
+    findings.extend(blocked.map(|(type_, reason)| Finding::new(type_, Unknown, reason, message)));
     // The contract shows a failed validation under one reason; what is not built yet says so itself.
     let reason =
         if refusal.reason == Reason::NotYetSupported { refusal.reason } else { Reason::ValidationFailed };
@@ -121,18 +163,60 @@ fn refused_target(refusal: &Refusal) -> Vec<Finding> {
 }
 
 fn encryption(facts: &TargetFacts<'_>) -> (Finding, Gate) {
-    if !facts.verdict.scopes.iter().any(|scope| scope.gvr.is_secret()) {
-        let finding =
-            Finding::new(types::ENCRYPTION_CONFIGURED, True, Reason::NotRequired, "no Secret is selected");
-        return (finding, Gate::Open);
-    }
-    let message = format!(
+    let finding = |status, reason: Reason, message: &str| {
+        Finding::new(types::ENCRYPTION_CONFIGURED, status, reason, message)
+    };
+    let secrets = facts.verdict.secrets;
+    let selected = secrets.is_some();
+    let left_out = format!(
         "{} Secrets are selected and left out: they are never written in plaintext, and encryption is not supported yet; \
          remove secrets from the rule",
         facts.skipped_secrets
     );
-    let finding = Finding::new(types::ENCRYPTION_CONFIGURED, False, Reason::NotYetSupported, &message);
-    (finding, Gate::blocked(Reason::NotYetSupported, message))
+    let not_built = |message: &str| {
+        (finding(False, Reason::NotYetSupported, message), Gate::blocked(Reason::NotYetSupported, message))
+    };
+    match &facts.verdict.encryption {
+        Encryption::Off if !selected => {
+            (finding(True, Reason::NotRequired, "age is not enabled, and no Secret is selected"), Gate::Open)
+        }
+        // Whoever says `*` asks for all that can be mirrored; that Secrets cannot is told, and holds nothing up.
+        Encryption::Off if secrets == Some(Selection::Wildcard) => {
+            (finding(False, Reason::NotYetSupported, &left_out), Gate::Open)
+        }
+        Encryption::Off => not_built(&left_out),
+        Encryption::NotBuilt if selected => not_built(&left_out),
+        Encryption::NotBuilt => not_built(
+            "spec.encryption is good, but encryption is not supported yet: remove it; Secrets are left out either way",
+        ),
+        Encryption::Unread => {
+            let message = "the Secret with age keys has not been read yet";
+            let gate = Gate::unobserved(Reason::Progressing, message);
+            (finding(Unknown, Reason::Progressing, message), gate)
+        }
+        Encryption::Refused(refusal) => {
+            let message = format!("{}; everything but Secrets is still written", refusal.message);
+            // The trio has a word of its own for this gate.
+            let gate = Gate::blocked(Reason::EncryptionNotConfigured, &message);
+            (finding(False, refusal.reason, &message), gate)
+        }
+    }
+}
+
+/// A target that runs is fed from the cluster that we live in; another one is refused before.
+fn source_reachable(read: TypesRead) -> (Finding, Gate) {
+    match read {
+        TypesRead::Yes => {
+            let local = "the cluster that holds this object answered";
+            (Finding::new(types::SOURCE_CLUSTER_REACHABLE, True, Reason::LocalCluster, local), Gate::Open)
+        }
+        TypesRead::NotYet => {
+            let message = "the source cluster has not been asked for its types yet";
+            let reason = Reason::AwaitingDiscovery;
+            let finding = Finding::new(types::SOURCE_CLUSTER_REACHABLE, Unknown, reason, message);
+            (finding, Gate::unobserved(reason, message))
+        }
+    }
 }
 
 fn path_accepted(facts: &TargetFacts<'_>) -> (Finding, Gate) {
@@ -251,131 +335,4 @@ fn needs_person(failure: &Failure) -> bool {
         | FailureClass::PostPush
         | FailureClass::Unknown => false,
     }
-}
-
-fn states<'a>(
-    view: &'a TargetView,
-    scopes: Option<&'a [TargetScope]>,
-) -> Vec<(&'a TargetScope, &'a ScopeView)> {
-    let wanted = |scope: &TargetScope| scopes.is_none_or(|scopes| scopes.contains(scope));
-    view.scopes.iter().filter(|(scope, _)| wanted(scope)).collect()
-}
-
-fn tally(states: &[(&TargetScope, &ScopeView)]) -> StreamCounts {
-    let count = |wanted: fn(&ScopeView) -> bool| {
-        i32::try_from(states.iter().filter(|(_, state)| wanted(state)).count()).unwrap_or(i32::MAX)
-    };
-    StreamCounts::new(
-        count(|state| matches!(state, ScopeView::Ready)),
-        count(|state| matches!(state, ScopeView::Replaying)),
-        count(|state| matches!(state, ScopeView::Blocked { .. })),
-    )
-}
-
-fn counts(view: Option<&TargetView>) -> Option<StreamCounts> {
-    view.map(|view| tally(&states(view, None)))
-}
-
-fn stream_gate(states: &[(&TargetScope, &ScopeView)]) -> (Finding, Gate) {
-    let finding =
-        |status, reason: String, message: &str| Finding::new(types::STREAMS_RUNNING, status, reason, message);
-    for (scope, state) in states {
-        if let ScopeView::Blocked { reason, message } = state {
-            let message = format!("{}: {message}", scope.gvr);
-            let gate = Gate::blocked(*reason, &message);
-            return (finding(False, (*reason).to_owned(), &message), gate);
-        }
-    }
-    let replaying = states.iter().filter(|(_, state)| matches!(state, ScopeView::Replaying)).count();
-    if replaying > 0 {
-        let message = format!("{replaying} of {} lists are on their way into the branch", states.len());
-        return (
-            finding(False, Reason::Replaying.into(), &message),
-            Gate::waiting(Reason::Replaying, message),
-        );
-    }
-    if states.is_empty() {
-        return (finding(True, Reason::NoResolvedTypes.into(), "nothing is selected"), Gate::Open);
-    }
-    (finding(True, Reason::AllStreamsReady.into(), "every stream follows live changes"), Gate::Open)
-}
-
-fn running(view: Option<&TargetView>) -> (Finding, Gate) {
-    match view {
-        Some(view) => stream_gate(&states(view, None)),
-        None => {
-            let message = "the branch's owner has not started yet";
-            let finding = Finding::new(types::STREAMS_RUNNING, False, Reason::Progressing, message);
-            (finding, Gate::waiting(Reason::Progressing, message))
-        }
-    }
-}
-
-/// All conditions of a WatchRule, and its streams.
-pub(super) fn rule(
-    verdict: &RuleVerdict,
-    target: &[Finding],
-    view: Option<&TargetView>,
-) -> (Vec<Finding>, Option<StreamCounts>) {
-    let own = "the rule selects its own namespace";
-    let source = Finding::new(types::SOURCE_NAMESPACE_AUTHORIZED, True, Reason::LegacySourceNamespace, own);
-    if let Some(refusal) = &verdict.refusal {
-        let ready = Finding::new(types::GIT_TARGET_READY, False, refusal.reason, &refusal.message);
-        let streams =
-            Finding::new(types::STREAMS_RUNNING, Unknown, Reason::NotReady, "the rule does not run");
-        let trio = upriver_api::condition::trio(&[Gate::blocked(refusal.reason, &refusal.message)], "");
-        return ([source, ready, streams].into_iter().chain(trio).collect(), None);
-    }
-    let (resolved, resolved_gate) = resolved(verdict);
-    let (ready, ready_gate) = target_ready(target);
-    let states = view.map(|view| states(view, Some(&verdict.scopes))).unwrap_or_default();
-    let (streams, streams_gate) = if view.is_none() { running(None) } else { stream_gate(&states) };
-    let trio =
-        upriver_api::condition::trio(&[resolved_gate, ready_gate, streams_gate], "the rule is followed");
-    let counts = view.map(|_| tally(&states));
-    ([source, resolved, ready, streams].into_iter().chain(trio).collect(), counts)
-}
-
-fn resolved(verdict: &RuleVerdict) -> (Finding, Gate) {
-    let finding = |status, reason: Reason, message: &str| {
-        Finding::new(types::RESOURCES_RESOLVED, status, reason, message)
-    };
-    if !verdict.resolved {
-        let message = "the API server's types have not been read yet";
-        return (
-            finding(Unknown, Reason::UnresolvedResources, message),
-            Gate::waiting(Reason::UnresolvedResources, message),
-        );
-    }
-    if verdict.unmatched.is_empty() {
-        return (
-            finding(True, Reason::Resolved, &format!("{} resource types", verdict.scopes.len())),
-            Gate::Open,
-        );
-    }
-    let message =
-        format!("{} resource types; left out: {}", verdict.scopes.len(), verdict.unmatched.join("; "));
-    (finding(True, Reason::Resolved, &message), Gate::Open)
-}
-
-fn target_ready(target: &[Finding]) -> (Finding, Gate) {
-    let finding =
-        |status, reason: &str, message: &str| Finding::new(types::GIT_TARGET_READY, status, reason, message);
-    let find = |type_: &str| target.iter().find(|finding| finding.type_ == type_);
-    let (Some(ready), Some(stalled)) = (find(types::READY), find(types::STALLED)) else {
-        let message = "the GitTarget has not been looked at yet";
-        let gate = Gate::waiting(Reason::Progressing, message);
-        return (finding(Unknown, Reason::Progressing.as_str(), message), gate);
-    };
-    if ready.status == True {
-        return (finding(True, Reason::Succeeded.as_str(), "the GitTarget is ready"), Gate::Open);
-    }
-    let gate = if ready.reason == Reason::Suspended.as_str() {
-        Gate::Paused { message: ready.message.clone() }
-    } else if stalled.status == True {
-        Gate::blocked(&ready.reason, &ready.message)
-    } else {
-        Gate::waiting(&ready.reason, &ready.message)
-    };
-    (finding(False, &ready.reason, &ready.message), gate)
 }
