@@ -82,7 +82,7 @@ impl Difference<'_> {
     fn entries(&self, tree: Option<ObjectId>) -> Result<BTreeMap<Vec<u8>, (u16, ObjectId)>, GitError> {
         let Some(tree) = tree else { return Ok(BTreeMap::new()) };
         let entries = read_tree(self.store, &tree)?;
-        Ok(entries.into_iter().map(|entry| (entry.name.into(), (entry.mode, entry.id))).collect())
+        Ok(entries.into_iter().map(|entry| (entry.name, (entry.mode, entry.id))).collect())
     }
 
     fn is_inside(&self, path: &str) -> bool {

@@ -146,7 +146,7 @@ fn is_open(list: &[String]) -> bool {
 
 /// Several versions of one resource become one stream: they are the same objects in the same files, and no two streams of
 /// them have an order between them (F15). The preferred version, else the lexically lowest (W1.6).
-fn pick<'a>(versions: Vec<&'a CatalogType>) -> Option<&'a CatalogType> {
+fn pick(versions: Vec<&CatalogType>) -> Option<&CatalogType> {
     let rank = |known: &CatalogType| match (known.verdict, known.facts.preferred) {
         (Verdict::Followable, true) => 0,
         // A preferred version that is away for a moment keeps its stream; changing over and back would list twice.

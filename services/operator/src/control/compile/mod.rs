@@ -147,7 +147,8 @@ fn add_targets(
             verdict.scopes = scopes.keys().cloned().collect();
             let secrets = scopes.iter().filter(|(scope, _)| scope.gvr.is_secret());
             let mut selections = secrets.map(|(_, selected)| selected.selection);
-            verdict.secrets = selections.clone().find(|how| *how == Selection::Named).or(selections.next());
+            verdict.secrets =
+                selections.clone().find(|how| *how == Selection::Named).or_else(|| selections.next());
         }
         branches::add_target(compiled, snapshot, &found, scopes);
     }

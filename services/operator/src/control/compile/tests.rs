@@ -266,6 +266,10 @@ fn rules_that_name_different_versions_of_a_resource_share_one_stream() {
     let [only] = &branch.targets[0].plan.subscriptions[..] else { panic!("{:?}", branch.targets) };
     assert_eq!(only.scope.gvr, Gvr::new("apps", "v1", "deployments"));
     for verdict in compiled.rules.values() {
-        assert_eq!(verdict.scopes, [only.scope.clone()], "each rule follows the stream that runs");
+        assert_eq!(
+            verdict.scopes,
+            std::slice::from_ref(&only.scope),
+            "each rule follows the stream that runs"
+        );
     }
 }

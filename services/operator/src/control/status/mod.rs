@@ -203,7 +203,6 @@ fn target_status(
         last_handled_reconcile_at: view
             .and_then(|view| view.handled.clone())
             .or_else(|| before.last_handled_reconcile_at.clone()),
-        ..before
     };
     (status, findings)
 }
