@@ -123,7 +123,7 @@ async fn a_cluster_rule_that_may_not_run_says_why_and_one_that_may_no_longer_sto
     stack.wait_ready("ClusterWatchRule", "", "mixed", SOON).await;
     let mixed = stack.get("ClusterWatchRule", "", "mixed").await.expect("readable");
     let resolved = says(&mixed, "ResourcesResolved");
-    assert!(resolved.contains("1 resource types") && resolved.contains("with a WatchRule"), "{resolved}");
+    assert!(resolved.contains("1 resource types") && resolved.contains("use a WatchRule"), "{resolved}");
     let nodes = until(&stack, "WatchRule", "shop", "nodes", ("Ready", "True", "Succeeded")).await;
     assert!(says(&nodes, "ResourcesResolved").contains("ClusterWatchRule"));
     assert!(says(&nodes, "StreamsRunning").starts_with("True NoResolvedTypes"));
