@@ -12,6 +12,7 @@ mod events;
 mod faults;
 mod first_light;
 mod foreign_files;
+mod manifests;
 mod owners;
 mod people;
 mod refusals;

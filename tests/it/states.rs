@@ -1,8 +1,7 @@
 //! What the tests of the contract share: objects of ours with a twist, and waiting for what they say.
 
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use upriver_testkit::stack::{self, Stack};
 use upriver_testkit::{User, eventually};
@@ -124,8 +123,7 @@ pub async fn narrow(stack: &Stack, core: &[&str]) {
         ]
     });
     stack.apply(User::Admin, &[role, binding("narrow", "narrow")]).await.expect("applied");
-    let bindings: Api<ClusterRoleBinding> = Api::all(stack.client(User::Admin));
-    bindings.delete("upriver-test-operator", &DeleteParams::default()).await.expect("bound by the testkit");
+    stack.plane().take_operator_rights().await.expect("taken");
 }
 
 /// The operator may do everything again.

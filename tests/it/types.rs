@@ -264,10 +264,7 @@ async fn narrow(stack: &Stack, rules: &Value) {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "narrow"},
         "subjects": [operator_user()]});
     stack.apply(User::Admin, &[role, binding]).await.expect("applied");
-    let bindings =
-        cluster_api(stack, "rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding");
-    // Gone already when this is called again.
-    let _ = bindings.delete("upriver-test-operator", &DeleteParams::default()).await;
+    stack.plane().take_operator_rights().await.expect("taken");
 }
 
 fn operator_user() -> Value {

@@ -33,7 +33,8 @@ pub const GIT_PASSWORD: &str = "secret-of-the-stack";
 /// Name of the Secret with that login, and of the GitProvider that uses it.
 pub const GIT_OBJECT: &str = "git";
 
-const CRDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kustomize/base/crds");
+/// The manifests that users install.
+pub const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kustomize/base");
 
 /// How a stack is set up. The default has one operator.
 #[derive(Clone, Debug)]
@@ -302,8 +303,10 @@ impl Report {
 
 async fn start_plane(options: ControlPlaneOptions) -> Result<ControlPlane, TestkitError> {
     let plane = ControlPlane::try_start(options).await?;
-    plane.apply_crds(Path::new(CRDS)).await?;
+    let manifests = Path::new(MANIFESTS);
+    plane.apply_crds(&manifests.join("crds")).await?;
     plane.create_namespace(NAMESPACE).await;
+    plane.grant_shipped_rights(manifests).await?;
     Ok(plane)
 }
 

@@ -72,10 +72,13 @@ fn one_seed() {
 #[test]
 fn seeds_that_once_failed_hold() {
     let failed = [
-        (Profile::Crashes, [1, 21, 320, 399, 1717, 7669, 16_506, 28_045].as_slice()),
-        (Profile::StoreLoss, &[25]),
-        (Profile::Remote, &[0, 4, 135, 246, 590, 879, 2383, 2733, 3779, 13_568, 20_910, 23_018, 33_414]),
-        (Profile::Everything, &[2, 49, 142, 2573, 3072, 6593]),
+        (Profile::Crashes, [1, 21, 54, 320, 399, 1717, 6108, 7669, 16_506, 28_045].as_slice()),
+        (Profile::StoreLoss, &[25, 1812]),
+        (
+            Profile::Remote,
+            &[0, 4, 135, 246, 590, 879, 2383, 2733, 3779, 13_568, 20_910, 21_434, 23_018, 33_414],
+        ),
+        (Profile::Everything, &[2, 26, 49, 142, 181, 827, 2573, 3072, 6593, 8937]),
     ];
     for (profile, seeds) in failed {
         for seed in seeds {

@@ -224,6 +224,8 @@ pub struct Replayed {
     /// that would name them was lost, or a person brought them back (F27). The number is that of the loss: what the history
     /// says has to be asked once for each.
     pub reclaim: Option<u32>,
+    /// Its scope was paused or deselected since, and may be back with obligations of its own: nothing is settled by it.
+    pub void: bool,
 }
 
 /// What became of one unit.

@@ -320,6 +320,7 @@ fn replay_unit(
             list_rv: snapshot.list_rv.clone(),
             inventory,
             reclaim,
+            void: false,
         })),
         changes,
         entries: IdSet::new(),

@@ -401,7 +401,9 @@ impl Branch {
         self.outcome = Some(round.outcome);
         self.next_poll = now + self.options.drift_poll_ms;
         for unit in &round.units {
-            if let UnitKind::Replay(replayed) = &unit.kind {
+            if let UnitKind::Replay(replayed) = &unit.kind
+                && !replayed.void
+            {
                 self.clear(replayed);
             }
         }
@@ -454,11 +456,11 @@ impl Branch {
         }
     }
 
-    /// Replays that wait or fly.
+    /// Replays that wait or fly and still pay something.
     pub(super) fn replays_mut(&mut self) -> impl Iterator<Item = &mut Replayed> {
         let flying = self.round.iter_mut().flat_map(|round| &mut round.units);
         self.queue.iter_mut().chain(flying).filter_map(|unit| match &mut unit.kind {
-            UnitKind::Replay(replayed) => Some(&mut **replayed),
+            UnitKind::Replay(replayed) => Some(&mut **replayed).filter(|replayed| !replayed.void),
             UnitKind::Window | UnitKind::Fence => None,
         })
     }

@@ -148,6 +148,9 @@ impl Branch {
                 }
             }
             self.pending_replays.retain(|replay| *replay.scope() != key);
+            self.replays_mut()
+                .filter(|replayed| replayed.scope == key)
+                .for_each(|replayed| replayed.void = true);
             for (_, clearing) in self.clears.iter_mut().filter(|(scope, _)| *scope == key) {
                 *clearing = Clearing::Inventory;
             }

@@ -51,7 +51,16 @@ impl Branch {
         }
         round.base = fetched.base.clone();
         round.fetched = true;
-        let units = std::mem::take(&mut round.units);
+        // A list that pays nothing any more may be older than what is in the remote by now; a newer one is on its way.
+        let current = |unit: &Unit| match &unit.kind {
+            UnitKind::Replay(replayed) => self
+                .scopes
+                .get(&replayed.scope)
+                .is_some_and(|scope| !replayed.void && scope.generation == replayed.generation),
+            UnitKind::Window | UnitKind::Fence => true,
+        };
+        let mut units = std::mem::take(&mut round.units);
+        units.retain(current);
         let (in_remote, owed): (Vec<Unit>, Vec<Unit>) = units
             .into_iter()
             .partition(|unit| !unit.entries.is_empty() && unit.entries.iter().all(|id| evidence.holds(id)));

@@ -27,7 +27,7 @@ pub enum User {
     Bob,
     /// A third person, same rights.
     Carol,
-    /// The operator, bound to `cluster-admin`.
+    /// The operator: bound to `cluster-admin`, in a [`crate::Stack`] to what the manifests give it.
     Upriver,
 }
 

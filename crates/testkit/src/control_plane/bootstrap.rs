@@ -4,9 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams,
+};
 use kube::core::gvk::GroupVersionKind;
 use serde_json::{Value, json};
 
@@ -88,6 +90,48 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// Takes the operator's right to do anything away and gives it what the manifests in `base` give its service account,
+    /// so that whatever is tested afterwards also tests those.
+    ///
+    /// # Errors
+    /// If a manifest is unreadable or refused.
+    pub async fn grant_shipped_rights(&self, base: &Path) -> Result<(), TestkitError> {
+        let read = |file: &str| {
+            let path = base.join(file);
+            let what = format!("read {}", path.display());
+            std::fs::read_to_string(path).map_err(|source| TestkitError::Io { what, source })
+        };
+        for file in ["rbac/manager.yaml", "rbac/leases.yaml", "rbac/reader.yaml", "flow-schema.yaml"] {
+            self.apply_yaml(User::Admin, &read(file)?).await?;
+        }
+        // A pod logs in as its service account; the operator of a test does so as a user.
+        let account = "- kind: ServiceAccount\n  name: upriver\n  namespace: upriver-system\n";
+        let user = format!(
+            "- kind: User\n  apiGroup: rbac.authorization.k8s.io\n  name: {}\n",
+            User::Upriver.name()
+        );
+        self.apply_yaml(User::Admin, &read("rbac/bindings.yaml")?.replace(account, &user)).await?;
+        self.unbind(OPERATOR_BINDING).await
+    }
+
+    /// Takes all rights of the operator away; a test then gives it others. Again is fine.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub async fn take_operator_rights(&self) -> Result<(), TestkitError> {
+        for name in [OPERATOR_BINDING, "upriver-manager", "upriver-reader"] {
+            self.unbind(name).await?;
+        }
+        let admin = self.try_client(User::Admin)?;
+        let bindings = Api::<RoleBinding>::namespaced(admin, crate::operator::NAMESPACE);
+        gone(bindings.delete("upriver-leases", &DeleteParams::default()).await.map(drop))
+    }
+
+    async fn unbind(&self, name: &str) -> Result<(), TestkitError> {
+        let bindings = Api::<ClusterRoleBinding>::all(self.try_client(User::Admin)?);
+        gone(bindings.delete(name, &DeleteParams::default()).await.map(drop))
+    }
+
     /// Applies the objects of a YAML text (server-side apply) as `user`, and waits for CRDs to be served. Objects
     /// without a namespace that need one land in `default`.
     ///
@@ -154,6 +198,14 @@ impl ControlPlane {
             why: late.to_string(),
             log: String::new(),
         })
+    }
+}
+
+/// What is not there need not be taken away.
+fn gone(result: Result<(), kube::Error>) -> Result<(), TestkitError> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other.map_err(kube_error("take the operator's rights".to_owned())),
     }
 }
 
