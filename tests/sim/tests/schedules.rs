@@ -72,7 +72,7 @@ fn one_seed() {
 #[test]
 fn seeds_that_once_failed_hold() {
     let failed = [
-        (Profile::Crashes, [1, 21, 54, 320, 399, 1717, 6108, 7669, 16_506, 28_045].as_slice()),
+        (Profile::Crashes, [1, 21, 54, 320, 399, 1717, 6108, 7669, 16_506, 28_045, 29_441].as_slice()),
         (Profile::StoreLoss, &[25, 1812]),
         (
             Profile::Remote,

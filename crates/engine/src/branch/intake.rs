@@ -1,9 +1,9 @@
 //! From a watcher's frame to a window: entries get their ids, become durable, are held, covered or applied.
 
 use upriver_model::{Entry, StoredEntry, TargetScope};
-use upriver_store::{AppendReply, Frame, FrameEntry};
+use upriver_store::{AppendReply, Frame, FrameEntry, Opening};
 
-use super::streams::PendingFrame;
+use super::streams::{PendingFrame, scope_hash};
 use super::{Branch, Command, WatchFrame};
 use crate::time::Tick;
 
@@ -69,7 +69,13 @@ impl Branch {
             AppendReply::Duplicate => self.out.push(Command::Ack(pending.opening, pending.seq)),
             AppendReply::Full => {
                 self.full = true;
-                self.out.push(Command::Hold(pending.opening, pending.seq));
+                if self.wants_other(&pending.opening) {
+                    // It would match anew only after this frame, which waits for room, which waits for the list of a scope
+                    // that is not matched yet. Its cursor has not moved: nothing is lost by starting it over.
+                    self.restart_watch(&pending.opening.watch);
+                } else {
+                    self.out.push(Command::Hold(pending.opening, pending.seq));
+                }
             }
             AppendReply::Gap | AppendReply::Stale | AppendReply::Rescope => {
                 let current = self.watches.get(&pending.opening.watch);
@@ -78,6 +84,12 @@ impl Branch {
                 }
             }
         }
+    }
+
+    /// True if the subscriptions of a watch have changed since this stream was opened.
+    fn wants_other(&self, opening: &Opening) -> bool {
+        let current = self.watches.get(&opening.watch).is_some_and(|watch| watch.opening == *opening);
+        current && scope_hash(&self.subscriptions_of(&opening.watch)) != opening.scope_hash
     }
 
     fn durable(&mut self, now: Tick, stored: StoredEntry, scope: &TargetScope) {

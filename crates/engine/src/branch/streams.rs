@@ -273,13 +273,7 @@ impl Branch {
 
     /// Starts a watch over, from its cursor.
     pub(super) fn restart_watch(&mut self, key: &WatchKey) {
-        let subscriptions: Vec<Subscription> = self
-            .scopes
-            .values()
-            .map(|scope| &scope.subscription)
-            .filter(|subscription| subscription.watch == *key)
-            .cloned()
-            .collect();
+        let subscriptions = self.subscriptions_of(key);
         self.out.push(Command::StopWatch(key.clone()));
         self.watches.remove(key);
         let listed: BTreeSet<TargetScope> = self.replays_under_way();
@@ -338,9 +332,7 @@ impl Branch {
 
     /// The watcher matches what the opening's hash stands for; a newer configuration follows with an opening of its own.
     fn mark_matched(&mut self, opening: &Opening) {
-        let subscriptions: Vec<Subscription> =
-            self.scopes_of(&opening.watch).map(|scope| scope.subscription.clone()).collect();
-        if scope_hash(&subscriptions) == opening.scope_hash {
+        if scope_hash(&self.subscriptions_of(&opening.watch)) == opening.scope_hash {
             for scope in self.scopes.values_mut().filter(|scope| scope.subscription.watch == opening.watch) {
                 scope.matched = true;
             }
@@ -364,6 +356,10 @@ impl Branch {
     fn keys_of(&self, watch: &WatchKey) -> Vec<TargetScope> {
         let here = self.scopes.iter().filter(|(_, scope)| scope.subscription.watch == *watch);
         here.map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(super) fn subscriptions_of(&self, watch: &WatchKey) -> Vec<Subscription> {
+        self.scopes_of(watch).map(|scope| scope.subscription.clone()).collect()
     }
 
     fn scopes_of<'a>(&'a self, watch: &'a WatchKey) -> impl Iterator<Item = &'a Scope> {
