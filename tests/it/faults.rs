@@ -18,7 +18,7 @@ const SPEC: fn() -> MirrorSpec =
     || MirrorSpec::new("shop").commit_window("200ms").types([resources::config_maps()]);
 
 /// Waits until the target says that it does not deliver, for one of these reasons.
-async fn not_delivering(stack: &Stack, reasons: &[&str]) -> Value {
+pub async fn not_delivering(stack: &Stack, reasons: &[&str]) -> Value {
     eventually(&format!("Delivering is False: {reasons:?}"), SOON, async || {
         let target = stack.get("GitTarget", "shop", "mirror").await?;
         let found = condition(&target, "Delivering", "False")?;

@@ -1,6 +1,7 @@
 //! The whole operator against real servers: kube-apiserver, etcd, Redis, `git http-backend`. One control plane per test.
 
 mod branches;
+mod cases;
 mod cluster_providers;
 mod cluster_rules;
 mod contract;
@@ -13,6 +14,7 @@ mod faults;
 mod first_light;
 mod foreign_files;
 mod manifests;
+mod messages;
 mod owners;
 mod people;
 mod refusals;

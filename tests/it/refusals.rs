@@ -8,7 +8,8 @@ use upriver_testkit::{User, eventually};
 use crate::foreign_files::condition;
 use crate::support::{Edits, SOON, stack as start};
 
-async fn refused(stack: &Stack, kind: &str, name: &str, type_: &str, reason: &str, says: &str) {
+/// Waits for the refusal of an object in `shop`.
+pub async fn refused(stack: &Stack, kind: &str, name: &str, type_: &str, reason: &str, says: &str) {
     let what = format!("{kind} {name}: {type_} False, {reason}");
     let found = eventually(&what, SOON, async || {
         let object = stack.get(kind, "shop", name).await?;

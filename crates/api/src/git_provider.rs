@@ -195,6 +195,14 @@ impl GitProviderSpec {
     }
 }
 
+impl GitProviderSpec {
+    /// The templates of commit messages; an absent one means the default.
+    #[must_use]
+    pub fn message_templates(&self) -> MessageSpec {
+        self.commit.as_ref().and_then(|commit| commit.message.clone()).unwrap_or_default()
+    }
+}
+
 /// Go templates for commit messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

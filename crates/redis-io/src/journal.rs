@@ -1,6 +1,7 @@
 //! One branch's journal through one connection.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::{AsyncCommands, ScriptInvocation, Value, aio::MultiplexedConnection};
@@ -13,6 +14,7 @@ use upriver_store::{
     Settle, StoreError,
 };
 
+use crate::gate::Gate;
 use crate::keys::Keys;
 use crate::load;
 use crate::scripts::{self, Answer, protocol, unavailable};
@@ -33,6 +35,7 @@ pub(crate) struct RedisJournal {
     op: AtomicU64,
     /// Set by the first failure: nothing is known any more, the owner has to adopt again.
     dead: AtomicBool,
+    gate: Arc<Gate>,
 }
 
 impl RedisJournal {
@@ -42,8 +45,10 @@ impl RedisJournal {
         incarnation: Incarnation,
         epoch: Epoch,
         op: u64,
+        gate: Arc<Gate>,
     ) -> Self {
-        Self { connection, keys, incarnation, epoch, op: AtomicU64::new(op), dead: AtomicBool::new(false) }
+        let (op, dead) = (AtomicU64::new(op), AtomicBool::new(false));
+        Self { connection, keys, incarnation, epoch, op, dead, gate }
     }
 
     fn start<'a>(&self, script: &'a redis::Script) -> ScriptInvocation<'a> {
@@ -57,10 +62,18 @@ impl RedisJournal {
 
     async fn run(&self, call: ScriptInvocation<'_>) -> Result<Answer, StoreError> {
         let result = self.attempt(call).await;
-        if result.is_err() {
-            self.dead.store(true, Ordering::Release);
+        if let Err(error) = &result {
+            self.end(error);
         }
         result
+    }
+
+    /// The first failure ends the handle. If it was no answer, others may find the same.
+    fn end(&self, error: &StoreError) {
+        let first = !self.dead.swap(true, Ordering::AcqRel);
+        if first && matches!(error, StoreError::Unavailable { .. }) {
+            self.gate.suspect();
+        }
     }
 
     async fn attempt(&self, call: ScriptInvocation<'_>) -> Result<Answer, StoreError> {
@@ -85,8 +98,9 @@ impl RedisJournal {
     async fn plain<T>(&self, work: impl Future<Output = redis::RedisResult<T>>) -> Result<T, StoreError> {
         self.alive()?;
         work.await.map_err(|error| {
-            self.dead.store(true, Ordering::Release);
-            unavailable(&error)
+            let error = unavailable(&error);
+            self.end(&error);
+            error
         })
     }
 

@@ -1,6 +1,7 @@
 //! Connecting, checking the server's settings, adopting journals.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::{Connection, Manager, Pool, Runtime};
@@ -8,6 +9,7 @@ use redis::{AsyncCommands, AsyncConnectionConfig, IntoConnectionInfo, Value, aio
 use upriver_model::{BranchKey, EntryId, IdSet, Incarnation};
 use upriver_store::{Adopt, Adopted, Journal, Reply, Store, StoreError};
 
+use crate::gate::Gate;
 use crate::journal::RedisJournal;
 use crate::keys::Keys;
 use crate::scripts::{ADOPT, Answer, protocol, unavailable};
@@ -43,6 +45,7 @@ pub struct RedisStore {
     pool: Pool,
     prefix: String,
     allow_unknown_policy: bool,
+    gate: Arc<Gate>,
 }
 
 impl RedisStore {
@@ -68,7 +71,12 @@ impl RedisStore {
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| unusable(error.to_string()))?;
-        Ok(Self { pool, prefix: options.prefix.clone(), allow_unknown_policy: options.allow_unknown_policy })
+        Ok(Self {
+            pool,
+            prefix: options.prefix.clone(),
+            allow_unknown_policy: options.allow_unknown_policy,
+            gate: Arc::new(Gate::new()),
+        })
     }
 
     async fn connection(&self) -> Result<Connection, StoreError> {
@@ -79,47 +87,63 @@ impl RedisStore {
     async fn own_connection(&self) -> Result<MultiplexedConnection, StoreError> {
         Ok(Connection::take(self.connection().await?))
     }
+
+    async fn read_policy(&self) -> Result<(), StoreError> {
+        let mut connection = self.connection().await?;
+        let answer: Result<HashMap<String, String>, _> =
+            redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").query_async(&mut connection).await;
+        if answer.is_err() {
+            discard(connection);
+        }
+        judge_policy(answer, self.allow_unknown_policy)
+    }
+
+    async fn read_epoch(&self, branch: &BranchKey) -> Result<u64, StoreError> {
+        let mut connection = self.connection().await?;
+        let epoch: redis::RedisResult<Option<u64>> =
+            connection.hget(Keys::new(&self.prefix, branch).meta(), "epoch").await;
+        epoch.map(Option::unwrap_or_default).map_err(|error| {
+            discard(connection);
+            unavailable(&error)
+        })
+    }
+
+    async fn take_over(&self, adopt: Adopt) -> Result<(Box<dyn Journal>, Adopted), StoreError> {
+        let mut connection = self.own_connection().await?;
+        let keys = Keys::new(&self.prefix, &adopt.branch);
+        let value: Value = ADOPT
+            .key(keys.meta())
+            .arg(adopt.epoch.as_key())
+            .arg(adopt.holder.as_str())
+            .arg(adopt.fresh.as_str())
+            .arg(1)
+            .invoke_async(&mut connection)
+            .await
+            .map_err(|error| unavailable(&error))?;
+        let answer = Answer::read(value)?;
+        let (adopted, op) = read_adopted(&answer)?;
+        let incarnation = adopted.incarnation.clone();
+        let journal = RedisJournal::new(connection, keys, incarnation, adopt.epoch, op, self.gate.clone());
+        Ok((Box::new(journal), adopted))
+    }
+}
+
+/// Ends a connection that failed: given back to the pool, it would cost a PING before the next attempt finds out.
+fn discard(connection: Connection) {
+    drop(Connection::take(connection));
 }
 
 impl Store for RedisStore {
     fn check(&self) -> Reply<'_, ()> {
-        Box::pin(async move {
-            let mut connection = self.connection().await?;
-            let answer: Result<HashMap<String, String>, _> =
-                redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").query_async(&mut connection).await;
-            judge_policy(answer, self.allow_unknown_policy)
-        })
+        Box::pin(self.gate.pass(self.read_policy()))
     }
 
     fn stored_epoch<'a>(&'a self, branch: &'a BranchKey) -> Reply<'a, u64> {
-        Box::pin(async move {
-            let mut connection = self.connection().await?;
-            let epoch: Option<u64> = connection
-                .hget(Keys::new(&self.prefix, branch).meta(), "epoch")
-                .await
-                .map_err(|error| unavailable(&error))?;
-            Ok(epoch.unwrap_or(0))
-        })
+        Box::pin(self.gate.pass(self.read_epoch(branch)))
     }
 
     fn adopt(&self, adopt: Adopt) -> Reply<'_, (Box<dyn Journal>, Adopted)> {
-        Box::pin(async move {
-            let mut connection = self.own_connection().await?;
-            let keys = Keys::new(&self.prefix, &adopt.branch);
-            let value: Value = ADOPT
-                .key(keys.meta())
-                .arg(adopt.epoch.as_key())
-                .arg(adopt.holder.as_str())
-                .arg(adopt.fresh.as_str())
-                .arg(1)
-                .invoke_async(&mut connection)
-                .await
-                .map_err(|error| unavailable(&error))?;
-            let answer = Answer::read(value)?;
-            let (adopted, op) = read_adopted(&answer)?;
-            let journal = RedisJournal::new(connection, keys, adopted.incarnation.clone(), adopt.epoch, op);
-            Ok((Box::new(journal) as Box<dyn Journal>, adopted))
-        })
+        Box::pin(self.gate.pass(self.take_over(adopt)))
     }
 }
 

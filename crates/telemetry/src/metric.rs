@@ -44,6 +44,8 @@ pub const SECRETS_SKIPPED: &str = "upriver_secrets_skipped_total";
 pub const COMMITS: &str = "upriver_git_commits_total";
 /// Counter; label `outcome` (the attempt outcomes): settled push rounds.
 pub const PUSHES: &str = "upriver_git_pushes_total";
+/// Counter; label `template` (event, group, reconcile): commits with the default message because the user's template failed.
+pub const MESSAGE_FALLBACKS: &str = "upriver_commit_message_fallbacks_total";
 /// Counter; label `class` (the failure classes): failed Git operations.
 pub const GIT_FAILURES: &str = "upriver_git_remote_class_total";
 /// Histogram; label `op` (fetch, build, push, read_ref): one Git operation.
@@ -72,6 +74,10 @@ pub fn describe() {
     describe_counter!(SECRETS_SKIPPED, "Secrets that were not written because nothing can encrypt them yet");
     describe_counter!(COMMITS, "commits that are in a remote");
     describe_counter!(PUSHES, "settled push rounds by outcome");
+    describe_counter!(
+        MESSAGE_FALLBACKS,
+        "commits with the default message because the user's template failed"
+    );
     describe_counter!(GIT_FAILURES, "failed Git operations by failure class");
     describe_histogram!(GIT_SECONDS, Unit::Seconds, "one Git operation");
     describe_gauge!(REFUSED_FILES, "files that are not ours and stay untouched");

@@ -24,9 +24,11 @@ use tokio::sync::oneshot;
 
 mod connection;
 mod faults;
+mod history;
 
 use connection::{Cut, CuttableListener};
 pub use faults::{Fault, Gate, RequestKind, Times};
+pub use history::import_history;
 
 /// No test pushes more than this; a larger body is a bug of the client and is refused.
 const MAX_BODY: usize = 256 << 20;
@@ -79,6 +81,7 @@ struct Shared {
     version_zero: AtomicBool,
     faults: Mutex<Vec<(RequestKind, Times, Fault)>>,
     requests: Mutex<HashMap<RequestKind, usize>>,
+    sent: Mutex<HashMap<RequestKind, u64>>,
 }
 
 impl Shared {
@@ -236,6 +239,12 @@ impl GitServer {
     pub fn requests(&self, kind: RequestKind) -> usize {
         lock(&self.shared.requests).get(&kind).copied().unwrap_or_default()
     }
+
+    /// Bytes with which requests of this kind have been answered so far, headers of the backend included.
+    #[must_use]
+    pub fn bytes_sent(&self, kind: RequestKind) -> u64 {
+        lock(&self.shared.sent).get(&kind).copied().unwrap_or_default()
+    }
 }
 
 impl Drop for GitServer {
@@ -349,7 +358,10 @@ async fn answer(
         return response;
     }
     let response = match run_backend(&shared, &access, &parts, &body).await {
-        Ok(output) => parse_cgi(&output),
+        Ok(output) => {
+            *lock(&shared.sent).entry(kind).or_default() += output.len() as u64;
+            parse_cgi(&output)
+        }
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     };
     match fault {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -22,7 +23,7 @@ use crate::config::{self, Action, Cli, Config};
 use crate::control::plan::Desired;
 use crate::control::snapshot::OwnedBranch;
 use crate::control::{self, Control};
-use crate::http::{self, Health};
+use crate::http::{self, Health, StoreStart};
 use crate::tasks::branch::Shared;
 use crate::tasks::ownership::{self, Ownership};
 use crate::tasks::{Clock, housekeeper};
@@ -81,18 +82,18 @@ async fn run(config: Config) -> Result<(), StartError> {
     let clients =
         Clients::new(kube_config(&config).await?).map_err(|error| StartError::Kube(error.to_string()))?;
     let store = store(&config)?;
-    tokio::select! {
-        () = stop.cancelled() => return Ok(()),
-        checked = check_store(&*store) => checked?,
-    }
-    let fleet = fleet(&clients, &config.namespace).await?;
     let links = Links::new();
-    let health = Health { planned: links.planned.subscribe(), replica: links.replica.subscribe() };
     let metrics = config.metrics_address.map(|address| (address, metrics));
-    let servers = http::serve(health, config.health_address, metrics, stop.clone()).await?;
-
+    // Before anything that can take long: a process that waits for Redis is alive, and says what it waits for.
+    let servers = http::serve(links.health(), config.health_address, metrics, stop.clone()).await?;
     let tasks = TaskTracker::new();
     tasks.spawn(servers);
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        checked = check_store(&*store, &links.start) => checked?,
+    }
+    let fleet = fleet(&clients, &config.namespace).await?;
+
     tasks.spawn(housekeeper::run(
         clients.config.clone(),
         config.namespace.clone(),
@@ -142,6 +143,7 @@ struct Links {
     replica: watch::Sender<String>,
     elected: watch::Sender<bool>,
     planned: watch::Sender<bool>,
+    start: watch::Sender<StoreStart>,
     owned: Arc<Mutex<BTreeMap<BranchKey, OwnedBranch>>>,
     wake: Arc<Notify>,
 }
@@ -153,8 +155,18 @@ impl Links {
             replica: watch::Sender::new(String::new()),
             elected: watch::Sender::new(false),
             planned: watch::Sender::new(false),
+            start: watch::Sender::new(StoreStart::Waiting("it was not asked yet".to_owned())),
             owned: Arc::new(Mutex::new(BTreeMap::new())),
             wake: Arc::new(Notify::new()),
+        }
+    }
+
+    fn health(&self) -> Health {
+        Health {
+            planned: self.planned.subscribe(),
+            replica: self.replica.subscribe(),
+            start: self.start.subscribe(),
+            owned: self.owned.clone(),
         }
     }
 
@@ -243,16 +255,21 @@ fn store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
     Ok(Arc::new(RedisStore::new(&options).map_err(StartError::Store)?))
 }
 
-/// A Redis that is away is waited for; one that would lose the journal is refused.
-async fn check_store(store: &dyn Store) -> Result<(), StartError> {
-    let mut pause = std::time::Duration::from_millis(500);
+/// A Redis that is away is waited for, and `start` says so; one that would lose the journal is refused.
+async fn check_store(store: &dyn Store, start: &watch::Sender<StoreStart>) -> Result<(), StartError> {
+    // Doubling from here: a Redis that loads for minutes is asked a few times a minute.
+    let mut pause = Duration::from_secs(1);
     loop {
         match store.check().await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                start.send_replace(StoreStart::Passed);
+                return Ok(());
+            }
             Err(StoreError::Unavailable { reason }) => {
                 tracing::warn!(reason, "waiting for Redis");
+                start.send_replace(StoreStart::Waiting(reason));
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(std::time::Duration::from_secs(10));
+                pause = (pause * 2).min(Duration::from_secs(10));
             }
             Err(other) => return Err(StartError::Store(other)),
         }

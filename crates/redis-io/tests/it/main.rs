@@ -3,7 +3,7 @@
 use upriver_redis_io::{RedisOptions, RedisStore};
 use upriver_store::conformance::{self, Fixture};
 use upriver_store::{AppendReply, JournalLimits, Store, StoreError};
-use upriver_testkit::RedisServer;
+use upriver_testkit::{RedisServer, eventually};
 
 fn store(server: &RedisServer) -> RedisStore {
     RedisStore::new(&RedisOptions::new(&server.url())).expect("a good address")
@@ -130,4 +130,29 @@ async fn entries_that_the_guard_drops_do_not_count_towards_the_limit() {
     let again = f.entry((1, 2), "a", 5, upriver_model::Operation::Update);
     journal.append(f.frame(&opening, 2, 5, vec![again]), JournalLimits::default()).await.expect("answered");
     assert_eq!(bytes().await, one, "the version was known");
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_costs_one_wait_and_not_one_per_branch() {
+    let server = RedisServer::start().await;
+    let store = store(&server);
+    let branches: Vec<Fixture> = (0..30).map(|number| Fixture::new(&format!("silent-{number}"))).collect();
+    assert_eq!(store.check().await, Ok(()));
+    server.pause();
+    let first = store.stored_epoch(&branches[0].branch).await;
+    assert!(matches!(first, Err(StoreError::Unavailable { .. })), "{first:?}");
+    let begun = std::time::Instant::now();
+    for branch in &branches[1..] {
+        let next = store.stored_epoch(&branch.branch).await;
+        assert_eq!(next, first, "what the first one found");
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
+    server.resume();
+    eventually("the server is back", std::time::Duration::from_secs(20), async || {
+        store.stored_epoch(&branches[0].branch).await
+    })
+    .await;
+    for branch in &branches {
+        branch.adopt(&store, 1).await.expect("a free journal");
+    }
 }

@@ -38,6 +38,7 @@ pub(crate) fn remote_for(
         snapshot::ProbeFailure::Connection(failure) => failure,
         snapshot::ProbeFailure::SecretNotFound(message)
         | snapshot::ProbeFailure::SecretMalformed(message) => Failure::new(FailureClass::Auth, message),
-        snapshot::ProbeFailure::NotYetSupported(message) => Failure::new(FailureClass::Config, message),
+        snapshot::ProbeFailure::CommitConfigInvalid(message)
+        | snapshot::ProbeFailure::NotYetSupported(message) => Failure::new(FailureClass::Config, message),
     })
 }

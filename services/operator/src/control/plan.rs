@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use upriver_api::git_provider::MessageSpec;
 use upriver_content::placement::{Placement, TargetPath};
 use upriver_engine::branch::TargetPlan;
 use upriver_git_io::RemoteUrl;
@@ -47,4 +48,6 @@ pub struct TargetSpec {
     pub committer_name: String,
     /// Committer mail.
     pub committer_email: String,
+    /// Templates of commit messages, as the provider has them; one that is absent or fails acts as the default.
+    pub messages: MessageSpec,
 }

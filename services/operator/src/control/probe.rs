@@ -7,8 +7,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 use upriver_api::GitProvider;
+use upriver_api::git_provider::MessageSpec;
 use upriver_git_io::{Credentials, CredentialsError, GitError, Remote, RemoteUrl, Service, Timeouts};
 use upriver_model::{Failure, FailureClass};
+use upriver_template::MessageKind;
 
 use super::snapshot::ProbeFailure;
 use super::support;
@@ -66,6 +68,9 @@ pub(super) async fn probe(
     provider: &GitProvider,
     timeout: Duration,
 ) -> Result<(), ProbeFailure> {
+    if let Some(message) = invalid_template(&provider.spec.message_templates()) {
+        return Err(ProbeFailure::CommitConfigInvalid(message));
+    }
     if let Some(message) = support::git_provider(&provider.spec) {
         return Err(ProbeFailure::NotYetSupported(message));
     }
@@ -88,6 +93,22 @@ pub(super) async fn probe(
     }
 }
 
+/// The first message template that fails on samples of its data, by its field. Its targets go on with the default message.
+fn invalid_template(templates: &MessageSpec) -> Option<String> {
+    let fields = [
+        ("eventTemplate", MessageKind::Event, &templates.event_template),
+        ("groupTemplate", MessageKind::Group, &templates.group_template),
+        ("reconcileTemplate", MessageKind::Reconcile, &templates.reconcile_template),
+    ];
+    fields.into_iter().find_map(|(field, kind, template)| {
+        let template = template.as_deref().filter(|text| !text.is_empty())?;
+        let error = upriver_template::check(kind, template).err()?;
+        Some(format!(
+            "spec.commit.message.{field}: {error}; correct it, until then commits have the default message"
+        ))
+    })
+}
+
 async fn read_secret(
     client: &Client,
     provider: &GitProvider,
@@ -104,4 +125,27 @@ async fn read_secret(
             format!("Secret {namespace}/{name} cannot be read: {other}"),
         )),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_that_fails_is_named_by_its_field() {
+        let bad = || Some("{{.Nope}}".to_owned());
+        let fine = Some("{{.GitTarget}}".to_owned());
+        let templates = |event, group, reconcile| MessageSpec {
+            event_template: event,
+            group_template: group,
+            reconcile_template: reconcile,
+        };
+        let said = |templates: MessageSpec| invalid_template(&templates).unwrap_or_default();
+        let starts = |text: String, field: &str| text.starts_with(&format!("spec.commit.message.{field}: "));
+        assert!(starts(said(templates(bad(), bad(), None)), "eventTemplate"));
+        assert!(starts(said(templates(None, bad(), fine.clone())), "groupTemplate"));
+        assert!(starts(said(templates(fine.clone(), Some(String::new()), bad())), "reconcileTemplate"));
+        assert_eq!(invalid_template(&templates(fine.clone(), fine.clone(), fine)), None);
+        assert_eq!(invalid_template(&MessageSpec::default()), None);
+    }
 }

@@ -385,7 +385,7 @@ impl Runner {
         };
         let again = match &result {
             Ok(()) => Some(PROBE_EVERY),
-            Err(ProbeFailure::NotYetSupported(_)) => None,
+            Err(ProbeFailure::CommitConfigInvalid(_) | ProbeFailure::NotYetSupported(_)) => None,
             // A Secret is created or mended without an event for us: look again soon, then less often.
             Err(ProbeFailure::SecretNotFound(_) | ProbeFailure::SecretMalformed(_)) => {
                 self.delay(FailureClass::Network, failures, None)

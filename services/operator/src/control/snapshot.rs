@@ -84,6 +84,8 @@ pub struct Probe {
 /// Why a provider cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeFailure {
+    /// `spec.commit` cannot be used; nothing else was looked at.
+    CommitConfigInvalid(String),
     /// The Secret does not exist.
     SecretNotFound(String),
     /// The Secret cannot be used.

@@ -5,14 +5,8 @@ use upriver_api::{ClusterProviderSpec, GitProviderSpec, GitTargetSpec};
 
 /// A field of a GitProvider that is not built yet.
 pub(super) fn git_provider(spec: &GitProviderSpec) -> Option<String> {
-    let commit = spec.commit.as_ref()?;
-    if commit.signing.is_some() {
-        return Some(unsupported("spec.commit.signing", "remove it to push unsigned commits"));
-    }
-    commit
-        .message
-        .as_ref()
-        .map(|_| unsupported("spec.commit.message", "remove it to use the default messages"))
+    let signing = spec.commit.as_ref()?.signing.as_ref();
+    signing.map(|_| unsupported("spec.commit.signing", "remove it to push unsigned commits"))
 }
 
 /// A field of a ClusterProvider that is not built yet.

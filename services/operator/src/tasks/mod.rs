@@ -14,6 +14,7 @@ mod frames;
 pub(crate) mod git;
 pub(crate) mod housekeeper;
 mod leases;
+mod message;
 mod orphans;
 pub(crate) mod ownership;
 mod planner;

@@ -11,7 +11,7 @@ use upriver_engine::window::Change;
 use upriver_git_io::{Builder, CommitMeta, GitError, Signature};
 use upriver_model::{Author, JournalHeader, TargetUid};
 
-use super::orphans;
+use super::{message, orphans};
 use crate::control::plan::{BranchSpec, TargetSpec};
 
 /// Carries out the units, one commit each at most. `own` are the files that our commits were the last to change (F27).
@@ -62,10 +62,12 @@ fn carry_out(
             Applied::Refused(path, reason) => result.refused.push((path, Some(reason))),
         }
     }
-    let meta = meta(target, unit, header, &made);
+    let meta = || meta(target, unit, header, &made);
     result.commit = match unit.kind {
-        UnitKind::Fence => Some(builder.commit_empty(&meta)?),
-        UnitKind::Window | UnitKind::Replay(_) => builder.commit(&meta)?,
+        UnitKind::Fence => Some(builder.commit_empty(&meta())?),
+        // Nothing differs: no message is made, and no template can fail for it.
+        UnitKind::Window | UnitKind::Replay(_) if made.is_empty() => None,
+        UnitKind::Window | UnitKind::Replay(_) => builder.commit(&meta())?,
     }
     .map(|id| upriver_model::CommitId::new(id.to_string()));
     Ok(result)
@@ -210,7 +212,7 @@ fn meta(target: &TargetSpec, unit: &Unit, header: &JournalHeader, made: &[&Chang
         },
     };
     CommitMeta {
-        message: message(target, unit, made, &author.name),
+        message: message::message(target, unit, made),
         author,
         committer,
         extra_headers: vec![(JournalHeader::NAME.to_owned(), header.to_string())],
@@ -230,24 +232,4 @@ fn derived_email(username: &str) -> String {
         .filter(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(*c))
         .collect();
     format!("{}@noreply.cluster.local", if kept.is_empty() { "unknown-user" } else { &kept })
-}
-
-fn message(target: &TargetSpec, unit: &Unit, made: &[&Change], author: &str) -> String {
-    match (&unit.kind, made) {
-        (UnitKind::Fence, _) => {
-            "empty commit: ends pushes of an earlier owner that may still be in flight".to_owned()
-        }
-        (UnitKind::Replay(replayed), _) => format!(
-            "reconciled {} {} (last resourceVersion: {})",
-            made.len(),
-            replayed.scope.gvr.resource,
-            replayed.list_rv
-        ),
-        (UnitKind::Window, [only]) => {
-            let gvr = &only.gvr;
-            let operation = only.operation.as_str();
-            format!("[{operation}] {}/{}/{}", gvr.api_version(), gvr.resource, only.key.name)
-        }
-        (UnitKind::Window, _) => format!("{author} on {}: {} resource(s)", target.name, made.len()),
-    }
 }

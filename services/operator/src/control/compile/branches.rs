@@ -58,6 +58,7 @@ pub(super) fn add_target(compiled: &mut Compiled, snapshot: &Snapshot, found: &V
         placement: found.placement.clone(),
         committer_name: committer.name,
         committer_email: committer.email,
+        messages: found.provider.spec.message_templates(),
     };
     put_on_branch(compiled, found, target);
 }

@@ -32,6 +32,9 @@ pub(super) fn provider_gate(probe: Option<&Probe>, generation: i64) -> Gate {
     };
     match &probe.result {
         Ok(()) => Gate::Open,
+        Err(ProbeFailure::CommitConfigInvalid(message)) => {
+            Gate::blocked(Reason::CommitConfigInvalid, message)
+        }
         Err(ProbeFailure::SecretNotFound(message)) => Gate::blocked(Reason::SecretNotFound, message),
         Err(ProbeFailure::SecretMalformed(message)) => Gate::blocked(Reason::SecretMalformed, message),
         Err(ProbeFailure::NotYetSupported(message)) => Gate::blocked(Reason::NotYetSupported, message),
