@@ -11,6 +11,10 @@ use crate::editing::{Editing, converges};
 use crate::foreign_files::condition;
 use crate::support::{Edits, SOON, human_clone, in_both_stores, stack};
 
+/// How long the Git host is away: the fault itself, nothing is waited for.
+const GIT_OUTAGE: Duration = Duration::from_secs(30);
+/// How long the API server is frozen: longer than a renewal may take, shorter than a session lasts.
+const FREEZE: Duration = Duration::from_secs(6);
 /// A backoff that began in the fault may last a minute more.
 const AFTER_BACKOFF: Duration = Duration::from_secs(150);
 
@@ -92,7 +96,7 @@ async fn an_api_server_that_restarts_costs_nothing(stack: Stack) {
         editing.more(40).await;
     }
     stack.plane().pause();
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    tokio::time::sleep(FREEZE).await;
     stack.plane().resume();
     editing.more(40).await;
     editing.end().await;
@@ -108,8 +112,7 @@ async fn a_git_host_that_is_down_for_half_a_minute_costs_nothing() {
     editing.more(60).await;
     stack.git().stop();
     not_delivering(&stack, &["Unreachable"]).await;
-    let down = tokio::time::sleep(Duration::from_secs(30));
-    down.await;
+    tokio::time::sleep(GIT_OUTAGE).await;
     stack.git().start_again().expect("the port is still free");
     editing.more(20).await;
     editing.end().await;
