@@ -19,6 +19,7 @@ mod owners;
 mod people;
 mod refusals;
 mod secrets;
+mod sentinels;
 mod source_namespaces;
 mod states;
 mod support;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use redis::{AsyncCommands, ScriptInvocation, Value, aio::MultiplexedConnection};
+use redis::{AsyncCommands, RedisError, ScriptInvocation, Value, aio::MultiplexedConnection};
 use upriver_model::{
     Attempt, AttemptId, EntryId, Epoch, Incarnation, Intend, ObjectKey, ResourceVersion, Seen,
 };
@@ -14,10 +14,12 @@ use upriver_store::{
     Settle, StoreError,
 };
 
-use crate::gate::Gate;
+use crate::connect::{Connector, Origin};
+use crate::errors::{breaks_link, protocol, unavailable};
 use crate::keys::Keys;
 use crate::load;
-use crate::scripts::{self, Answer, protocol, unavailable};
+use crate::replicas::Replicas;
+use crate::scripts::{self, Answer};
 
 /// Seven days: how long a settled attempt can be looked up.
 const SETTLED_ATTEMPT_LIFE_S: u64 = 7 * 24 * 3600;
@@ -25,9 +27,24 @@ const SETTLED_ATTEMPT_LIFE_S: u64 = 7 * 24 * 3600;
 /// Inventory fields per staging command: keeps one command well below a megabyte.
 const STAGE_CHUNK: usize = 1000;
 
+/// A connection of one handle, and whom to tell when it breaks.
+pub(crate) struct Link {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) origin: Origin,
+    pub(crate) connector: Arc<Connector>,
+}
+
+/// Who has adopted, and the operation counter after that.
+pub(crate) struct Owner {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) epoch: Epoch,
+    pub(crate) op: u64,
+}
+
 /// See [`Journal`].
 pub(crate) struct RedisJournal {
-    connection: MultiplexedConnection,
+    link: Link,
+    replicas: Arc<Replicas>,
     keys: Keys,
     incarnation: Incarnation,
     epoch: Epoch,
@@ -35,20 +52,13 @@ pub(crate) struct RedisJournal {
     op: AtomicU64,
     /// Set by the first failure: nothing is known any more, the owner has to adopt again.
     dead: AtomicBool,
-    gate: Arc<Gate>,
 }
 
 impl RedisJournal {
-    pub(crate) fn new(
-        connection: MultiplexedConnection,
-        keys: Keys,
-        incarnation: Incarnation,
-        epoch: Epoch,
-        op: u64,
-        gate: Arc<Gate>,
-    ) -> Self {
+    pub(crate) fn new(link: Link, replicas: Arc<Replicas>, keys: Keys, owner: Owner) -> Self {
+        let Owner { incarnation, epoch, op } = owner;
         let (op, dead) = (AtomicU64::new(op), AtomicBool::new(false));
-        Self { connection, keys, incarnation, epoch, op, dead, gate }
+        Self { link, replicas, keys, incarnation, epoch, op, dead }
     }
 
     fn start<'a>(&self, script: &'a redis::Script) -> ScriptInvocation<'a> {
@@ -62,24 +72,17 @@ impl RedisJournal {
 
     async fn run(&self, call: ScriptInvocation<'_>) -> Result<Answer, StoreError> {
         let result = self.attempt(call).await;
-        if let Err(error) = &result {
-            self.end(error);
+        if result.is_err() {
+            self.dead.store(true, Ordering::Release);
         }
         result
     }
 
-    /// The first failure ends the handle. If it was no answer, others may find the same.
-    fn end(&self, error: &StoreError) {
-        let first = !self.dead.swap(true, Ordering::AcqRel);
-        if first && matches!(error, StoreError::Unavailable { .. }) {
-            self.gate.suspect();
-        }
-    }
-
     async fn attempt(&self, call: ScriptInvocation<'_>) -> Result<Answer, StoreError> {
         self.alive()?;
-        let mut connection = self.connection.clone();
-        let value: Value = call.invoke_async(&mut connection).await.map_err(|error| unavailable(&error))?;
+        let mut connection = self.link.connection.clone();
+        let value: Value =
+            call.invoke_async(&mut connection).await.map_err(|error| self.link_failed(&error))?;
         let answer = Answer::read(value)?;
         self.op.fetch_max(answer.number(0)?, Ordering::AcqRel);
         Ok(answer)
@@ -91,27 +94,54 @@ impl RedisJournal {
                 reason: "this connection failed before; adopt again".to_owned(),
             });
         }
+        if !self.link.connector.is_current(self.link.origin) {
+            // The old server may still be there and take writes that nobody will ever see.
+            self.dead.store(true, Ordering::Release);
+            return Err(StoreError::Unavailable {
+                reason: "another Redis has become the master; adopt again".to_owned(),
+            });
+        }
         Ok(())
+    }
+
+    /// The error as it is told; a link that it speaks against is dropped for all handles.
+    fn link_failed(&self, error: &RedisError) -> StoreError {
+        if breaks_link(error) {
+            self.link.connector.broke(self.link.origin, &error.to_string());
+        }
+        unavailable(error)
+    }
+
+    /// Waits for replicas to hold all that this connection has written, if that is asked for. Whatever comes of it, what was
+    /// answered stands; a connection that breaks here ends the handle with its next call.
+    async fn confirm(&self) {
+        let mut connection = self.link.connection.clone();
+        if let Err(error) = self.replicas.confirm(&mut connection).await {
+            self.dead.store(true, Ordering::Release);
+            let error = self.link_failed(&error);
+            tracing::warn!(%error, "the journal is written, and the link broke while waiting for replicas");
+        }
     }
 
     /// A plain read or staging write on our connection; a failure ends the handle like a script's does.
     async fn plain<T>(&self, work: impl Future<Output = redis::RedisResult<T>>) -> Result<T, StoreError> {
         self.alive()?;
         work.await.map_err(|error| {
-            let error = unavailable(&error);
-            self.end(&error);
-            error
+            self.dead.store(true, Ordering::Release);
+            self.link_failed(&error)
         })
     }
 
     async fn stage_inventory(&self, clear: &Clear) -> Result<(), StoreError> {
         let staged = self.keys.staged_inventory(&clear.scope);
-        let mut connection = self.connection.clone();
+        let mut connection = self.link.connection.clone();
         self.plain(connection.del::<_, ()>(&staged)).await?;
         for chunk in clear.inventory.chunks(STAGE_CHUNK) {
             let fields: Vec<(String, String)> =
                 chunk.iter().map(|(key, seen)| (field(key), load::encode_seen(seen))).collect();
-            self.plain(connection.hset_multiple::<_, _, _, ()>(&staged, &fields)).await?;
+            // Not `hset_multiple`: that sends HMSET, a right more to grant.
+            let command = redis::cmd("HSET").arg(&staged).arg(&fields).to_owned();
+            self.plain(command.query_async::<()>(&mut connection)).await?;
         }
         Ok(())
     }
@@ -181,7 +211,7 @@ fn keep_from(floor: EntryId) -> String {
 
 impl Journal for RedisJournal {
     fn load(&self) -> Reply<'_, Loaded> {
-        Box::pin(self.plain(load::load(self.connection.clone(), &self.keys)))
+        Box::pin(self.plain(load::load(self.link.connection.clone(), &self.keys)))
     }
 
     fn open(&self, opening: Opening) -> Reply<'_, OpenReply> {
@@ -210,7 +240,11 @@ impl Journal for RedisJournal {
         Box::pin(async move {
             let mut call = self.start(&scripts::APPEND);
             append_arguments(&mut call, &self.keys, &frame, limits);
-            read_append(&self.run(call).await?)
+            let reply = read_append(&self.run(call).await?)?;
+            if matches!(reply, AppendReply::Appended { .. }) && !frame.entries.is_empty() {
+                self.confirm().await;
+            }
+            Ok(reply)
         })
     }
 
@@ -233,7 +267,12 @@ impl Journal for RedisJournal {
             call.key(self.keys.attempt(attempt))
                 .arg(intend.base.as_ref().map_or("", |id| id.as_str()))
                 .arg(intend.new.as_str());
-            Ok(self.run(call).await?.status == "OK")
+            let open = self.run(call).await?.status == "OK";
+            if open {
+                // The last moment before the push: with it a lost settlement and a lost append need two faults.
+                self.confirm().await;
+            }
+            Ok(open)
         })
     }
 
@@ -301,7 +340,7 @@ impl Journal for RedisJournal {
     }
 
     fn inventory<'a>(&'a self, scope: &'a TargetScope) -> Reply<'a, BTreeMap<ObjectKey, Seen>> {
-        Box::pin(self.plain(load::inventory(self.connection.clone(), self.keys.inventory(scope))))
+        Box::pin(self.plain(load::inventory(self.link.connection.clone(), self.keys.inventory(scope))))
     }
 
     fn forget(&self, scope: TargetScope) -> Reply<'_, ()> {

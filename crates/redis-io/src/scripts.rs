@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use redis::{Script, Value};
 use upriver_store::StoreError;
 
+use crate::errors::protocol;
+
 macro_rules! guarded {
     ($($name:ident = $file:literal),+ $(,)?) => {
         $(pub(crate) static $name: LazyLock<Script> =
@@ -12,8 +14,11 @@ macro_rules! guarded {
     };
 }
 
-/// The only script without the guard: it makes what the guard checks.
+/// Without the guard: it makes what the guard checks.
 pub(crate) static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/adopt.lua")));
+
+/// See [`crate::rights`].
+pub(crate) static RIGHTS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/rights.lua")));
 
 guarded! {
     OPEN = "open.lua",
@@ -72,12 +77,4 @@ impl Answer {
 
 pub(crate) fn text(value: &Value) -> Result<String, StoreError> {
     redis::from_redis_value_ref(value).map_err(|_| protocol("an answer holds no text"))
-}
-
-pub(crate) fn protocol(what: &str) -> StoreError {
-    StoreError::Unavailable { reason: format!("unexpected answer: {what}") }
-}
-
-pub(crate) fn unavailable(error: &redis::RedisError) -> StoreError {
-    StoreError::Unavailable { reason: error.to_string() }
 }

@@ -20,6 +20,12 @@ pub const JOURNAL_DEPTH: &str = "upriver_journal_depth";
 pub const STORE_SECONDS: &str = "upriver_redis_request_seconds";
 /// Counter; label `class` (fenced, lost, unavailable): failed store operations.
 pub const STORE_ERRORS: &str = "upriver_redis_errors_total";
+/// Gauge: 1 while this replica has a link to a Redis that is the master.
+pub const STORE_UP: &str = "upriver_redis_up";
+/// Counter: another Redis was found to be the master.
+pub const STORE_FAILOVERS: &str = "upriver_redis_failovers_total";
+/// Counter: appends and intentions that too few replicas had confirmed in time.
+pub const WAIT_SHORT: &str = "upriver_redis_wait_short_total";
 /// Counter; label `outcome` (appended, duplicate, gap, stale, rescope, full): frames.
 pub const FRAMES: &str = "upriver_journal_frames_total";
 /// Counter; labels `group`, `resource`, `outcome` (forwarded, noop, unmatched, noise, secret, unreadable): watch events.
@@ -64,6 +70,9 @@ pub fn describe() {
     describe_gauge!(JOURNAL_DEPTH, "journal entries that are not in the remote yet");
     describe_histogram!(STORE_SECONDS, Unit::Seconds, "one store operation");
     describe_counter!(STORE_ERRORS, "failed store operations by class");
+    describe_gauge!(STORE_UP, "1 while this replica has a link to a Redis that is the master");
+    describe_counter!(STORE_FAILOVERS, "another Redis was found to be the master");
+    describe_counter!(WAIT_SHORT, "journal writes that too few replicas had confirmed in time");
     describe_counter!(FRAMES, "frames by outcome");
     describe_counter!(WATCH_EVENTS, "watch events by fate");
     describe_counter!(WATCH_ENDS, "ended watches by reason");

@@ -25,7 +25,7 @@ mod workdir;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-pub use self::redis::{RedisOptions, RedisServer};
+pub use self::redis::{RedisOptions, RedisServer, SentinelSet};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, User};
 pub use operator::{Operator, OperatorOptions};
 pub use process::{ChildProcess, ProcessSpec, Signal};

@@ -318,10 +318,12 @@ impl Operator {
     fn spec(&self) -> ProcessSpec {
         let spec = ProcessSpec::new(&self.program, &self.dir)
             .args(self.args())
-            .env("REDIS_ADDR", &self.redis_addr)
             .env("UPRIVER_CRASH_FILE", self.crash_file())
             .env("NO_COLOR", "1")
             .log_name("upriver.log");
+        // Sentinels say where Redis is, and an address beside them is refused.
+        let sentinels = self.options.extra_args.iter().any(|arg| arg.starts_with("--redis-sentinel-addrs="));
+        let spec = if sentinels { spec } else { spec.env("REDIS_ADDR", &self.redis_addr) };
         self.options.env.iter().fold(spec, |spec, (key, value)| spec.env(key, value))
     }
 

@@ -1,7 +1,11 @@
 //! Does our state survive what can happen to a Redis: a crash, a pause, a lost disk, a restore from a backup?
 //!
 //! In: [`RedisOptions`]. Out: a redis-server on loopback with its own folder and an append-only file, that can be
-//! killed, started again on the same port, paused, wiped and set back to an earlier state.
+//! killed, started again on the same port, paused, wiped and set back to an earlier state; with TLS beside it
+//! ([`Certificates`]), or as one of a [`SentinelSet`].
+
+mod sentinels;
+mod tls;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,10 +15,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::TestkitError;
-use crate::ports::free_port;
+use crate::ports::free_ports;
 use crate::process::{ChildProcess, ProcessSpec, Signal, find_program};
 use crate::wait::try_eventually;
 use crate::workdir::WorkDir;
+
+pub use sentinels::{MASTER, SentinelSet, SentinelTiming};
+pub use tls::Certificates;
 
 const READY_WITHIN: Duration = Duration::from_secs(15);
 const PORT_TRIES: usize = 5;
@@ -33,6 +40,8 @@ pub struct RedisOptions {
     pub append_only: bool,
     /// `appendfsync`: `always`, `everysec` or `no`.
     pub append_fsync: String,
+    /// Listens with TLS on a second port, with these certificates.
+    pub tls: Option<ServerTls>,
     /// Further arguments, for example `--timeout 1`.
     pub extra_args: Vec<String>,
     /// Folder for data and log; a temporary one if absent.
@@ -47,10 +56,29 @@ impl Default for RedisOptions {
             password: None,
             append_only: true,
             append_fsync: "always".into(),
+            tls: None,
             extra_args: Vec::new(),
             dir: None,
         }
     }
+}
+
+/// How the server speaks TLS.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// Its files; its clients' certificates have to descend from the same CA.
+    pub certificates: Certificates,
+    /// What it asks of clients.
+    pub clients: ClientCertificates,
+}
+
+/// Do clients have to show a certificate?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Who shows none is refused.
+    Required,
+    /// None is asked for.
+    NotAsked,
 }
 
 /// A copy of a server's data at one moment.
@@ -67,6 +95,7 @@ pub struct RedisServer {
     options: RedisOptions,
     program: PathBuf,
     port: u16,
+    tls_port: u16,
     dir: WorkDir,
 }
 
@@ -98,15 +127,15 @@ impl RedisServer {
         let program = find_program("redis-server")
             .ok_or(TestkitError::NotInstalled { program: "redis-server", package: "redis-server" })?;
         let dir = WorkDir::new("redis", options.dir.clone()).map_err(io_error("make a folder for Redis"))?;
-        let mut server = Self { process: Mutex::new(None), options, program, port: 0, dir };
+        let mut server = Self { process: Mutex::new(None), options, program, port: 0, tls_port: 0, dir };
         for _ in 1..PORT_TRIES {
-            server.port = free_port();
+            [server.port, server.tls_port] = free_ports();
             match server.launch().await {
                 Err(TestkitError::NotReady { log, .. }) if log.contains("in use") => {}
                 outcome => return outcome.map(|()| server),
             }
         }
-        server.port = free_port();
+        [server.port, server.tls_port] = free_ports();
         server.launch().await.map(|()| server)
     }
 
@@ -117,6 +146,12 @@ impl RedisServer {
             Some(password) => format!("redis://:{password}@127.0.0.1:{}/", self.port),
             None => format!("redis://127.0.0.1:{}/", self.port),
         }
+    }
+
+    /// `rediss://` address of the port with TLS, which [`RedisOptions::tls`] asks for.
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        format!("rediss://127.0.0.1:{}/", self.tls_port)
     }
 
     /// `host:port`.
@@ -262,10 +297,29 @@ impl RedisServer {
         if let Some(password) = &options.password {
             args.extend(["--requirepass".to_owned(), password.clone()]);
         }
+        if let Some(tls) = &options.tls {
+            args.extend(tls_arguments(tls, self.tls_port));
+        }
         args.extend(options.extra_args.iter().cloned());
         // No grace: a stop is meant to be a crash, and what was answered is on disk.
         ProcessSpec::new(&self.program, self.dir.path()).args(args).grace(Duration::ZERO)
     }
+}
+
+fn tls_arguments(tls: &ServerTls, port: u16) -> Vec<String> {
+    let Certificates { ca, server, server_key, .. } = &tls.certificates;
+    let clients = if tls.clients == ClientCertificates::Required { "yes" } else { "no" };
+    [
+        ["--tls-port", &port.to_string()],
+        ["--tls-ca-cert-file", &ca.to_string_lossy()],
+        ["--tls-cert-file", &server.to_string_lossy()],
+        ["--tls-key-file", &server_key.to_string_lossy()],
+        ["--tls-auth-clients", clients],
+    ]
+    .concat()
+    .into_iter()
+    .map(str::to_owned)
+    .collect()
 }
 
 fn io_error(what: &str) -> impl FnOnce(io::Error) -> TestkitError {

@@ -3,6 +3,8 @@
 //! A flag beats the environment, the environment beats the file, the file beats the default. Unknown keys of the file are
 //! refused; secrets print as `***`.
 
+mod redis;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 use upriver_kube_io::kubeconfig::{Permits, Programs, UncheckedTls};
+use upriver_redis_io::RedisOptions;
 use upriver_telemetry::LogEncoding;
 
 /// Upriver: what people change in a cluster flows upriver into Git.
@@ -86,9 +89,33 @@ pub struct RunArgs {
     /// Where journals live [default: redis]. `embedded` needs no Redis and serves one replica.
     #[arg(long, env = "UPRIVER_STORE")]
     pub store: Option<StoreKind>,
-    /// Redis as host:port or redis://host:port.
+    /// Redis as host:port, redis://host:port, or rediss://host:port for TLS.
     #[arg(long, env = "REDIS_ADDR")]
     pub redis_addr: Option<String>,
+    /// Speak no TLS to a Redis that is given as host:port, nor to Sentinels.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    pub redis_insecure: Option<bool>,
+    /// PEM file of the CA of Redis's certificates [default: the system's].
+    #[arg(long, env = "REDIS_CA_FILE")]
+    pub redis_ca_file: Option<PathBuf>,
+    /// PEM file of our own certificate for Redis; needs --redis-client-key-file.
+    #[arg(long)]
+    pub redis_client_cert_file: Option<PathBuf>,
+    /// PEM file of its key.
+    #[arg(long)]
+    pub redis_client_key_file: Option<PathBuf>,
+    /// Sentinels as a comma list of host:port; they say who the master is, instead of --redis-addr.
+    #[arg(long, env = "REDIS_SENTINEL_ADDRS")]
+    pub redis_sentinel_addrs: Option<String>,
+    /// Name that the Sentinels know the master by [default: mymaster].
+    #[arg(long, env = "REDIS_SENTINEL_MASTER")]
+    pub redis_sentinel_master: Option<String>,
+    /// User at the Sentinels themselves.
+    #[arg(long)]
+    pub redis_sentinel_username: Option<String>,
+    /// Password at the Sentinels themselves.
+    #[arg(long, env = "REDIS_SENTINEL_PASSWORD", hide_env_values = true)]
+    pub redis_sentinel_password: Option<Secret>,
     /// Redis user.
     #[arg(long, env = "REDIS_USERNAME")]
     pub redis_username: Option<String>,
@@ -101,6 +128,12 @@ pub struct RunArgs {
     /// First part of every Redis key [default: upriver].
     #[arg(long)]
     pub redis_key_prefix: Option<String>,
+    /// After appends and before pushes, wait for so many replicas of Redis to hold the journal [default: 0].
+    #[arg(long)]
+    pub redis_wait_replicas: Option<u32>,
+    /// Longest wait for them; what is not confirmed by then counts as appended all the same [default: 100ms].
+    #[arg(long)]
+    pub redis_wait_timeout: Option<String>,
     /// Accept a Redis that does not tell its eviction policy.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     pub redis_allow_unknown_policy: Option<bool>,
@@ -149,12 +182,8 @@ pub struct Config {
     pub namespace: String,
     /// Pod name, empty outside of one.
     pub pod_name: String,
-    /// Redis URL with the password in it; `None` for the embedded store.
-    pub redis_url: Option<Secret>,
-    /// First part of every key.
-    pub redis_key_prefix: String,
-    /// Accept an unreadable policy.
-    pub redis_allow_unknown_policy: bool,
+    /// How to reach Redis; `None` for the embedded store.
+    pub redis: Option<RedisOptions>,
     /// /healthz, /readyz.
     pub health_address: SocketAddr,
     /// /metrics.
@@ -232,8 +261,10 @@ pub fn load(args: RunArgs) -> Result<Config, ConfigError> {
         None => RunArgs::default(),
     };
     validate(prefer!(args, file:
-        kubeconfig, namespace, pod_name, store, redis_addr, redis_username, redis_password, redis_db, redis_key_prefix,
-        redis_allow_unknown_policy, health_probe_bind_address, metrics_bind_address, data_dir, log_level, log_encoding,
+        kubeconfig, namespace, pod_name, store, redis_addr, redis_insecure, redis_ca_file, redis_client_cert_file,
+        redis_client_key_file, redis_sentinel_addrs, redis_sentinel_master, redis_sentinel_username,
+        redis_sentinel_password, redis_wait_replicas, redis_wait_timeout, redis_username, redis_password, redis_db,
+        redis_key_prefix, redis_allow_unknown_policy, health_probe_bind_address, metrics_bind_address, data_dir, log_level, log_encoding,
         fence_after, drift_poll_interval, git_timeout, watch_idle_limit, insecure_kubeconfig_exec,
         insecure_kubeconfig_tls,
     ))
@@ -246,24 +277,15 @@ fn read_file(path: &PathBuf) -> Result<RunArgs, ConfigError> {
 }
 
 fn validate(raw: RunArgs) -> Result<Config, ConfigError> {
-    let redis_url = match raw.store.unwrap_or(StoreKind::Redis) {
-        StoreKind::Redis => Some(redis_url(&raw)?),
+    let redis = match raw.store.unwrap_or(StoreKind::Redis) {
+        StoreKind::Redis => Some(redis::options(&raw)?),
         StoreKind::Embedded => None,
     };
-    let prefix = raw.redis_key_prefix.unwrap_or_else(|| "upriver".to_owned());
-    let prefix = prefix.trim_end_matches(':').to_owned();
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
-    if prefix.is_empty() || prefix.len() > 128 || !prefix.chars().all(allowed) {
-        let expected = "use 1 to 128 letters, digits, '-', '_', '.' or ':'".to_owned();
-        return Err(ConfigError::Value { flag: "redis-key-prefix", value: prefix, expected });
-    }
     Ok(Config {
         kubeconfig: raw.kubeconfig,
         namespace: raw.namespace.unwrap_or_else(|| "upriver-system".to_owned()),
         pod_name: raw.pod_name.unwrap_or_default(),
-        redis_url,
-        redis_key_prefix: prefix,
-        redis_allow_unknown_policy: raw.redis_allow_unknown_policy.unwrap_or(false),
+        redis,
         health_address: address(
             "health-probe-bind-address",
             raw.health_probe_bind_address.as_deref(),
@@ -301,34 +323,6 @@ fn validate(raw: RunArgs) -> Result<Config, ConfigError> {
     })
 }
 
-fn redis_url(raw: &RunArgs) -> Result<Secret, ConfigError> {
-    let expected =
-        "the address of Redis, for example redis:6379; a single replica can do without: --store embedded";
-    let address = raw.redis_addr.clone().ok_or(ConfigError::Missing { flag: "redis-addr", expected })?;
-    if address.contains("://") {
-        if !address.starts_with("redis://") {
-            let expected = "use host:port or redis://host:port (TLS is not supported yet)".to_owned();
-            return Err(ConfigError::Value { flag: "redis-addr", value: address, expected });
-        }
-        return Ok(Secret(address));
-    }
-    let user = raw.redis_username.as_deref().unwrap_or_default();
-    let login = match &raw.redis_password {
-        Some(password) => format!("{}:{}@", percent(user), percent(password.reveal())),
-        None if user.is_empty() => String::new(),
-        None => format!("{}@", percent(user)),
-    };
-    Ok(Secret(format!("redis://{login}{address}/{}", raw.redis_db.unwrap_or(0))))
-}
-
-/// Percent-encodes everything that could end the login part of a URL.
-fn percent(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
-}
-
 fn address(
     flag: &'static str,
     value: Option<&str>,
@@ -348,7 +342,11 @@ fn address(
 }
 
 fn duration(flag: &'static str, value: Option<&str>, default_s: u64) -> Result<Duration, ConfigError> {
-    let Some(text) = value else { return Ok(Duration::from_secs(default_s)) };
+    duration_or(flag, value, Duration::from_secs(default_s))
+}
+
+fn duration_or(flag: &'static str, value: Option<&str>, default: Duration) -> Result<Duration, ConfigError> {
+    let Some(text) = value else { return Ok(default) };
     let wrong = |expected: String| ConfigError::Value { flag, value: text.to_owned(), expected };
     let nanos = upriver_api::duration::parse(text).map_err(|error| wrong(error.to_string()))?;
     let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos > 0);
@@ -366,30 +364,16 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_part_of_the_url_and_of_no_print() {
-        let mut raw = args();
-        raw.redis_password = Some(Secret("p@ss/1".to_owned()));
-        let config = load(raw).expect("valid");
-        let url = config.redis_url.as_ref().map(Secret::reveal);
-        assert_eq!(url, Some("redis://:p%40ss%2F1@redis:6379/0"));
-        assert!(!format!("{config:?}").contains("p@ss"));
-        assert!(!format!("{config:?}").contains("p%40ss"));
-    }
-
-    #[test]
     fn a_missing_or_wrong_setting_says_what_to_write() {
         let message = |raw: RunArgs| load(raw).map(|_| ()).expect_err("refused").to_string();
         assert!(message(RunArgs::default()).contains("--redis-addr is missing"));
         let embedded = RunArgs { store: Some(StoreKind::Embedded), ..RunArgs::default() };
-        assert!(load(embedded).expect("no Redis is needed").redis_url.is_none());
+        assert!(load(embedded).expect("no Redis is needed").redis.is_none());
         let with = |change: fn(&mut RunArgs)| {
             let mut raw = args();
             change(&mut raw);
             message(raw)
         };
-        assert!(
-            with(|raw| raw.redis_addr = Some("rediss://x".to_owned())).contains("TLS is not supported yet")
-        );
         assert!(with(|raw| raw.redis_key_prefix = Some("a b".to_owned())).contains("--redis-key-prefix"));
         assert!(with(|raw| raw.metrics_bind_address = Some("nine".to_owned())).contains("IP:PORT"));
         assert!(with(|raw| raw.fence_after = Some("5 s".to_owned())).contains("--fence-after"));

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use upriver_kube_io::client::Clients;
 use upriver_kube_io::lease::Leases;
 use upriver_model::{BranchKey, FleetId};
-use upriver_redis_io::{RedisOptions, RedisStore};
+use upriver_redis_io::RedisStore;
 use upriver_store::{EmbeddedStore, Store, StoreError};
 use upriver_telemetry::metric;
 
@@ -107,7 +107,7 @@ async fn run(config: Config) -> Result<(), StartError> {
         shared,
         pod: config.pod_name.clone(),
         replica: links.replica.clone(),
-        alone: config.redis_url.is_none(),
+        alone: config.redis.is_none(),
     };
     let control = links.control(&config, &clients);
     // The control part ends last: it shows what the data part did at the end.
@@ -245,14 +245,11 @@ async fn kube_config(config: &Config) -> Result<KubeConfig, StartError> {
 }
 
 fn store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
-    let Some(url) = &config.redis_url else {
+    let Some(options) = &config.redis else {
         tracing::info!("the embedded store: one replica, its journal ends with the process");
         return Ok(Arc::new(EmbeddedStore::new()));
     };
-    let mut options = RedisOptions::new(url.reveal());
-    options.prefix.clone_from(&config.redis_key_prefix);
-    options.allow_unknown_policy = config.redis_allow_unknown_policy;
-    Ok(Arc::new(RedisStore::new(&options).map_err(StartError::Store)?))
+    Ok(Arc::new(RedisStore::new(options).map_err(StartError::Store)?))
 }
 
 /// A Redis that is away is waited for, and `start` says so; one that would lose the journal is refused.

@@ -1,5 +1,9 @@
 //! The Redis store against a real redis-server: the common suite, and what only Redis can do wrong.
 
+mod failover;
+mod links;
+mod logins;
+
 use upriver_redis_io::{RedisOptions, RedisStore};
 use upriver_store::conformance::{self, Fixture};
 use upriver_store::{AppendReply, JournalLimits, Store, StoreError};
