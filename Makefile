@@ -52,6 +52,10 @@ it: deps build ## tests against real servers; TEST=name picks some
 sim: ## simulated schedules; SEED=crashes-17 runs that one and shows it
 	$(if $(SEED),SIM_SEED=$(SEED) cargo test --locked -p upriver-sim one_seed -- --nocapture,cargo test --locked -p upriver-sim)
 
+.PHONY: model
+model: ## a larger exhaustive exploration; MODEL_OWNERS, MODEL_DEPTH, MODEL_STATES, MODEL_LOSSES, MODEL_TIMEOUTS bound it
+	@cargo run --quiet --locked -p upriver-model-check
+
 .PHONY: load
 load: deps ## SCENARIO=burst or steady against a release build; ARGS="--count 500" and more
 	cargo build --release --locked -p upriver-operator -p upriver-loadtest

@@ -72,7 +72,7 @@ pub struct Closed {
     pub time_ms: i64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Open {
     order: Vec<Document>,
     changes: BTreeMap<Document, Change>,
@@ -85,7 +85,7 @@ struct Open {
 type Key = (TargetUid, Author);
 
 /// The open windows of one branch.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Windows {
     open: BTreeMap<Key, Open>,
     rules: BTreeMap<TargetUid, WindowRule>,
@@ -158,6 +158,15 @@ impl Windows {
     #[must_use]
     pub fn len(&self) -> usize {
         self.open.len()
+    }
+
+    /// As if so much time had passed: for a model in which the clock stands still.
+    #[cfg(feature = "testing")]
+    pub(crate) fn let_pass(&mut self, milliseconds: u64) {
+        for window in self.open.values_mut() {
+            window.opened.0 = window.opened.0.saturating_sub(milliseconds);
+            window.touched.0 = window.touched.0.saturating_sub(milliseconds);
+        }
     }
 
     /// True if none is open.

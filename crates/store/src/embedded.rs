@@ -72,8 +72,41 @@ impl EmbeddedStore {
 
 /// A moment of the whole store, to go back to.
 #[cfg(feature = "testing")]
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StoreSnapshot(BTreeMap<BranchKey, State>);
+
+/// An owner's handle at one moment, apart from the store it talks to: a search has many of both.
+#[cfg(feature = "testing")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandleSnapshot {
+    /// The history that the owner adopted.
+    pub incarnation: Incarnation,
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// Highest operation counter that was acknowledged.
+    pub op: u64,
+}
+
+#[cfg(feature = "testing")]
+impl StoreSnapshot {
+    /// What is stored of a branch; `None` if it has no journal.
+    #[must_use]
+    pub fn inspect(&self, branch: &BranchKey) -> Option<Inspection> {
+        self.0.get(branch)?.inspect(0)
+    }
+
+    /// What a script of a branch compares: incarnation, epoch and operation counter; `None` without a journal.
+    #[must_use]
+    pub fn guard(&self, branch: &BranchKey) -> Option<(&Incarnation, u64, u64)> {
+        self.0.get(branch)?.guarded_by()
+    }
+
+    /// Epoch, stream, sequence number and version of a watch's cursor.
+    #[must_use]
+    pub fn cursor(&self, branch: &BranchKey, watch: &WatchKey) -> Option<(u64, u64, u64, Option<String>)> {
+        self.0.get(branch)?.cursor(watch)
+    }
+}
 
 /// Losses, as a store with a memory of its own never has them: for tests of those who use a store.
 #[cfg(feature = "testing")]
@@ -91,6 +124,19 @@ impl EmbeddedStore {
         for (key, state) in &*lock(&self.branches) {
             *lock(state) = snapshot.0.get(key).cloned().unwrap_or_default();
         }
+    }
+
+    /// A handle as it was at some moment, on what is stored now.
+    #[must_use]
+    pub fn handle(&self, branch: &BranchKey, at: &HandleSnapshot) -> Box<dyn Journal> {
+        Box::new(EmbeddedJournal {
+            state: self.branch(branch),
+            clock: self.clock.clone(),
+            incarnation: at.incarnation.clone(),
+            epoch: at.epoch,
+            op: AtomicU64::new(at.op),
+            dead: AtomicBool::new(false),
+        })
     }
 
     /// Forgets everything.

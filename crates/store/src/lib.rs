@@ -21,7 +21,7 @@ use upriver_model::{
 
 pub use embedded::EmbeddedStore;
 #[cfg(feature = "testing")]
-pub use embedded::{InspectedAttempt, Inspection, StoreSnapshot};
+pub use embedded::{HandleSnapshot, InspectedAttempt, Inspection, StoreSnapshot};
 
 /// A boxed reply, so that the traits can be used as objects.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;

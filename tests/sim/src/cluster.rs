@@ -13,48 +13,48 @@ use crate::rng::Rng;
 const KINDS: [(&str, &str, &str, &str); 2] =
     [("", "v1", "configmaps", "ConfigMap"), ("apps", "v1", "deployments", "Deployment")];
 /// Objects, by number: namespace and name.
-pub(crate) const OBJECTS: [(&str, &str); 4] = [("shop", "a"), ("shop", "b"), ("blog", "a"), ("blog", "c")];
+pub const OBJECTS: [(&str, &str); 4] = [("shop", "a"), ("shop", "b"), ("blog", "a"), ("blog", "c")];
 
-pub(crate) fn gvr(kind: usize) -> Gvr {
+pub fn gvr(kind: usize) -> Gvr {
     let (group, version, resource, _) = KINDS[kind];
     Gvr::new(group, version, resource)
 }
 
-pub(crate) fn kind_name(kind: usize) -> &'static str {
+pub fn kind_name(kind: usize) -> &'static str {
     KINDS[kind].3
 }
 
-pub(crate) fn kind_of(gvr: &Gvr) -> usize {
+pub fn kind_of(gvr: &Gvr) -> usize {
     KINDS.iter().position(|(_, _, resource, _)| **resource == *gvr.resource).unwrap_or(0)
 }
 
-pub(crate) fn key(object: usize) -> ObjectKey {
+pub fn key(object: usize) -> ObjectKey {
     let (namespace, name) = OBJECTS[object];
     ObjectKey::new(namespace, name)
 }
 
-pub(crate) fn object_of(key: &ObjectKey) -> usize {
+pub fn object_of(key: &ObjectKey) -> usize {
     OBJECTS
         .iter()
         .position(|(namespace, name)| **namespace == *key.namespace && **name == *key.name)
         .unwrap_or(0)
 }
 
-pub(crate) fn covers(scope: &Scope, object: usize) -> bool {
+pub fn covers(scope: &Scope, object: usize) -> bool {
     scope.covers(OBJECTS[object].0)
 }
 
 /// The sanitised document of a content.
-pub(crate) fn payload(content: u64) -> Box<str> {
+pub fn payload(content: u64) -> Box<str> {
     content.to_string().into()
 }
 
-pub(crate) fn content(payload: &str) -> u64 {
+pub fn content(payload: &str) -> u64 {
     payload.parse().unwrap_or(0)
 }
 
 /// Who made the change of a version.
-pub(crate) fn author(rv: u64) -> Author {
+pub fn author(rv: u64) -> Author {
     match (rv / 2) % 3 {
         0 => Author::Resolved { username: "alice".into() },
         1 => Author::Resolved { username: "bob".into() },
@@ -64,50 +64,50 @@ pub(crate) fn author(rv: u64) -> Author {
 
 /// One object now.
 #[derive(Clone, Debug)]
-pub(crate) struct Live {
-    pub(crate) uid: u64,
-    pub(crate) rv: u64,
-    pub(crate) content: u64,
+pub struct Live {
+    pub uid: u64,
+    pub rv: u64,
+    pub content: u64,
 }
 
 /// One event of a watch.
 #[derive(Clone, Debug)]
-pub(crate) struct ClusterEvent {
-    pub(crate) rv: u64,
-    pub(crate) kind: usize,
-    pub(crate) object: usize,
-    pub(crate) uid: u64,
-    pub(crate) operation: Operation,
-    pub(crate) content: Option<u64>,
+pub struct ClusterEvent {
+    pub rv: u64,
+    pub kind: usize,
+    pub object: usize,
+    pub uid: u64,
+    pub operation: Operation,
+    pub content: Option<u64>,
 }
 
 /// A state that an object had from a version on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Was {
-    pub(crate) rv: u64,
-    pub(crate) content: Option<u64>,
+pub struct Was {
+    pub rv: u64,
+    pub content: Option<u64>,
 }
 
-#[derive(Default)]
-pub(crate) struct Cluster {
-    pub(crate) rv: u64,
-    pub(crate) compacted: u64,
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    pub rv: u64,
+    pub compacted: u64,
     next: u64,
-    pub(crate) live: BTreeMap<(usize, usize), Live>,
-    pub(crate) events: Vec<ClusterEvent>,
+    pub live: BTreeMap<(usize, usize), Live>,
+    pub events: Vec<ClusterEvent>,
     history: BTreeMap<(usize, usize), Vec<Was>>,
 }
 
 impl Cluster {
     /// States of an object in order; it begins as absent.
-    pub(crate) fn history(&self, kind: usize, object: usize) -> Vec<Was> {
+    pub fn history(&self, kind: usize, object: usize) -> Vec<Was> {
         let mut states = vec![Was { rv: 0, content: None }];
         states.extend(self.history.get(&(kind, object)).into_iter().flatten());
         states
     }
 
     /// The first place at or after `from` where the object was like this.
-    pub(crate) fn place(&self, doc: (usize, usize), from: usize, content: Option<u64>) -> Option<usize> {
+    pub fn place(&self, doc: (usize, usize), from: usize, content: Option<u64>) -> Option<usize> {
         let states = self.history.get(&doc).map_or(&[][..], Vec::as_slice);
         if from == 0 && content.is_none() {
             return Some(0);
@@ -116,7 +116,7 @@ impl Cluster {
     }
 
     /// The place that a version stands for.
-    pub(crate) fn place_at(&self, doc: (usize, usize), rv: u64) -> usize {
+    pub fn place_at(&self, doc: (usize, usize), rv: u64) -> usize {
         let states = self.history.get(&doc).map_or(&[][..], Vec::as_slice);
         states.iter().take_while(|state| state.rv <= rv).count()
     }
@@ -136,13 +136,20 @@ impl Cluster {
             Some(live) if rng.once_in(5) => (live.uid, Operation::Update, Some(live.content)),
             Some(live) => (live.uid, Operation::Update, Some(self.fresh(rng, doc))),
         };
-        match content {
-            Some(content) => self.live.insert(doc, Live { uid, rv: self.rv, content }),
+        self.record(ClusterEvent { rv: self.rv, kind, object, uid, operation, content });
+        format!("cluster: {operation:?} {}/{} = {content:?} at rv {}", kind_name(kind), key(object), self.rv)
+    }
+
+    /// A change happens: its version is the cluster's from now on.
+    pub fn record(&mut self, event: ClusterEvent) {
+        let doc = (event.kind, event.object);
+        self.rv = event.rv;
+        match event.content {
+            Some(content) => self.live.insert(doc, Live { uid: event.uid, rv: event.rv, content }),
             None => self.live.remove(&doc),
         };
-        self.history.entry(doc).or_default().push(Was { rv: self.rv, content });
-        self.events.push(ClusterEvent { rv: self.rv, kind, object, uid, operation, content });
-        format!("cluster: {operation:?} {}/{} = {content:?} at rv {}", kind_name(kind), key(object), self.rv)
+        self.history.entry(doc).or_default().push(Was { rv: event.rv, content: event.content });
+        self.events.push(event);
     }
 
     /// Nearly always new; now and then what it was before.
@@ -154,7 +161,7 @@ impl Cluster {
     }
 
     /// The first event of a type after a version.
-    pub(crate) fn after(&self, kind: usize, rv: u64) -> Option<&ClusterEvent> {
+    pub fn after(&self, kind: usize, rv: u64) -> Option<&ClusterEvent> {
         let from = self.events.partition_point(|event| event.rv <= rv);
         self.events[from..].iter().find(|event| event.kind == kind)
     }

@@ -14,9 +14,9 @@ use crate::remote::{File, Path, Remote, Tree};
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
-    pub(crate) rule: &'static str,
-    pub(crate) what: String,
+pub struct Broken {
+    pub rule: &'static str,
+    pub what: String,
 }
 
 fn broken<T>(rule: &'static str, what: String) -> Result<T, Broken> {
@@ -24,14 +24,14 @@ fn broken<T>(rule: &'static str, what: String) -> Result<T, Broken> {
 }
 
 /// Versions of lists by scope.
-pub(crate) type Listed = BTreeMap<TargetScope, u64>;
+pub type Listed = BTreeMap<TargetScope, u64>;
 
 /// Contents that only people write.
-pub(crate) const PEOPLES_CONTENT: u64 = 1_000_000;
+pub const PEOPLES_CONTENT: u64 = 1_000_000;
 
 /// What the checks remember.
-#[derive(Default)]
-pub(crate) struct Checks {
+#[derive(Clone, Debug, Default)]
+pub struct Checks {
     highest_epoch: u64,
     outcomes: BTreeMap<(Incarnation, AttemptId), Outcome>,
     /// Where in its object's history each file is.
@@ -41,16 +41,16 @@ pub(crate) struct Checks {
     /// Files of deleted objects that a person brought back: no inventory names them any more.
     brought_back: BTreeSet<Path>,
     committed: IdSet,
-    pub(crate) losses: u32,
+    pub losses: u32,
     /// Version of the last list that settled a scope, as the store's history has it.
-    pub(crate) listed: Listed,
+    pub listed: Listed,
     /// Scopes that left the selection: their old files stay.
     deselected: BTreeSet<TargetScope>,
 }
 
 impl Checks {
     /// The store went back to an earlier moment: a new history.
-    pub(crate) fn store_lost(&mut self, listed: Listed) {
+    pub fn store_lost(&mut self, listed: Listed) {
         self.losses += 1;
         self.listed = listed;
         self.highest_epoch = 0;
@@ -58,7 +58,7 @@ impl Checks {
     }
 
     /// A scope was settled: files that are as the list says are repaired, whatever a person did before.
-    pub(crate) fn cleared(&mut self, cluster: &Cluster, remote: &Remote, scope: &TargetScope, list_rv: u64) {
+    pub fn cleared(&mut self, cluster: &Cluster, remote: &Remote, scope: &TargetScope, list_rv: u64) {
         self.listed.insert(scope.clone(), list_rv);
         let tip = remote.tip.as_ref().and_then(|tip| remote.commits.get(tip));
         if tip.is_none_or(|commit| commit.header.is_none()) {
@@ -82,24 +82,24 @@ impl Checks {
     }
 
     /// The store drops what it knows of a scope.
-    pub(crate) fn forgotten(&mut self, scope: &TargetScope) {
+    pub fn forgotten(&mut self, scope: &TargetScope) {
         self.listed.remove(scope);
         self.deselected.insert(scope.clone());
     }
 
     /// A person takes a scope out of the selection.
-    pub(crate) fn deselected(&mut self, scope: &TargetScope) {
+    pub fn deselected(&mut self, scope: &TargetScope) {
         self.deselected.insert(scope.clone());
     }
 
     /// A person changed one file.
-    pub(crate) fn person_wrote(&mut self, path: Path) {
+    pub fn person_wrote(&mut self, path: Path) {
         self.places.insert(path, 0);
         self.drifted.insert(path);
     }
 
     /// A person moved the branch to somewhere else.
-    pub(crate) fn person_moved_the_branch(&mut self, before: &Tree, after: &Tree) {
+    pub fn person_moved_the_branch(&mut self, before: &Tree, after: &Tree) {
         let moved = after.iter().filter(|(path, file)| before.get(path) != Some(file));
         self.brought_back.extend(moved.map(|(path, _)| *path));
         for target in 0..2 {
@@ -113,7 +113,7 @@ impl Checks {
     }
 
     /// INV-1: at most one epoch per claim is accepted in one store history.
-    pub(crate) fn accepted(&mut self, epoch: u64) -> Result<(), Broken> {
+    pub fn accepted(&mut self, epoch: u64) -> Result<(), Broken> {
         if epoch < self.highest_epoch {
             let highest = self.highest_epoch;
             return broken("INV-1", format!("epoch {epoch} was accepted after epoch {highest}"));
@@ -124,7 +124,7 @@ impl Checks {
 
     /// INV-2: a cursor never passes an event that is neither journaled nor dirty. What was journaled or replayed is in the
     /// inventory.
-    pub(crate) fn cursor(
+    pub fn cursor(
         &self,
         stored: &Inspection,
         cluster: &Cluster,
@@ -166,7 +166,7 @@ impl Checks {
     }
 
     /// INV-3: the floor never passes an event whose state is not in the remote or dirty.
-    pub(crate) fn floor(
+    pub fn floor(
         &self,
         stored: &Inspection,
         cluster: &Cluster,
@@ -207,7 +207,7 @@ impl Checks {
     }
 
     /// INV-7: a settled attempt never changes.
-    pub(crate) fn settled_attempts(&mut self, stored: &Inspection) -> Result<(), Broken> {
+    pub fn settled_attempts(&mut self, stored: &Inspection) -> Result<(), Broken> {
         for (id, attempt) in &stored.attempts {
             let Some(outcome) = attempt.outcome else { continue };
             let before = *self.outcomes.entry((stored.incarnation.clone(), *id)).or_insert(outcome);
@@ -219,7 +219,7 @@ impl Checks {
     }
 
     /// INV-5, INV-6, ONCE and the hands of people, for the commits of a push that has landed.
-    pub(crate) fn landed(
+    pub fn landed(
         &mut self,
         cluster: &Cluster,
         remote: &Remote,
@@ -273,7 +273,7 @@ impl Checks {
     }
 
     /// FINAL: quiet implies Git = cluster, for every document and nothing else in our part of the folders.
-    pub(crate) fn finally(
+    pub fn finally(
         &self,
         stored: &Inspection,
         cluster: &Cluster,
@@ -365,7 +365,7 @@ fn check_author(
 
 /// INV-4: a ref is only moved from the base it was built on, by a holder proven after the fetch, or whose own push left
 /// that tip. This half is checked when a push is sent.
-pub(crate) fn proven_before_push(owner: usize, proven: bool) -> Result<(), Broken> {
+pub fn proven_before_push(owner: usize, proven: bool) -> Result<(), Broken> {
     if proven {
         return Ok(());
     }
@@ -373,7 +373,7 @@ pub(crate) fn proven_before_push(owner: usize, proven: bool) -> Result<(), Broke
 }
 
 /// INV-4, the other half: checked when the ref moves.
-pub(crate) fn moved_from_its_base(
+pub fn moved_from_its_base(
     remote: &Remote,
     tip: Option<&CommitId>,
     old: Option<&CommitId>,

@@ -6,13 +6,17 @@
 //! remote, the watches and the operator's shell around them. The invariants are those of `invariants.rs`. Absent: session
 //! renewal and silence counting, content and placement, more than one branch.
 
-mod cluster;
+#[allow(missing_docs, reason = "shared with the model check, not an interface for others")]
+pub mod cluster;
 mod faults;
-mod invariants;
+#[allow(missing_docs, reason = "shared with the model check, not an interface for others")]
+pub mod invariants;
 mod jobs;
 mod owner;
-mod plans;
-mod remote;
+#[allow(missing_docs, reason = "shared with the model check, not an interface for others")]
+pub mod plans;
+#[allow(missing_docs, reason = "shared with the model check, not an interface for others")]
+pub mod remote;
 mod rng;
 mod shared;
 mod storing;

@@ -31,15 +31,15 @@ pub(crate) struct Plans {
     targets: Vec<Wanted>,
 }
 
-pub(crate) fn target_uid(number: usize) -> TargetUid {
+pub fn target_uid(number: usize) -> TargetUid {
     TargetUid::new(format!("target-{number}"))
 }
 
-pub(crate) fn target_number(uid: &TargetUid) -> usize {
+pub fn target_number(uid: &TargetUid) -> usize {
     uid.as_str().rsplit('-').next().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-pub(crate) fn watch_key(kind: usize) -> WatchKey {
+pub fn watch_key(kind: usize) -> WatchKey {
     WatchKey { cluster: "local".into(), gvr: cluster::gvr(kind), scope: Scope::Cluster }
 }
 

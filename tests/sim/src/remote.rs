@@ -16,7 +16,7 @@ const HISTORY: usize = 200;
 
 /// A file's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Path {
+pub enum Path {
     /// The canonical place of an object's document in a target's folder.
     Doc { target: usize, kind: usize, object: usize },
     /// A file of somebody else in a target's folder.
@@ -48,43 +48,43 @@ impl fmt::Display for Path {
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum File {
+pub enum File {
     /// One document, as our emitter writes it.
     Ours(u64),
     /// Anything else.
     Foreign(u64),
 }
 
-pub(crate) type Tree = Arc<BTreeMap<Path, File>>;
+pub type Tree = Arc<BTreeMap<Path, File>>;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Commit {
-    pub(crate) parent: Option<CommitId>,
-    pub(crate) tree: Tree,
-    pub(crate) header: Option<JournalHeader>,
+pub struct Commit {
+    pub parent: Option<CommitId>,
+    pub tree: Tree,
+    pub header: Option<JournalHeader>,
     /// Entries of its own window, without those that earlier commits stand for.
-    pub(crate) entries: IdSet,
-    pub(crate) author: Option<Author>,
-    pub(crate) window: bool,
+    pub entries: IdSet,
+    pub author: Option<Author>,
+    pub window: bool,
 }
 
 /// A push on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Flight {
-    pub(crate) number: u64,
-    pub(crate) owner: usize,
-    pub(crate) old: Option<CommitId>,
-    pub(crate) new: CommitId,
+pub struct Flight {
+    pub number: u64,
+    pub owner: usize,
+    pub old: Option<CommitId>,
+    pub new: CommitId,
 }
 
-#[derive(Default)]
-pub(crate) struct Remote {
-    pub(crate) commits: BTreeMap<CommitId, Commit>,
-    pub(crate) tip: Option<CommitId>,
+#[derive(Clone, Debug, Default)]
+pub struct Remote {
+    pub commits: BTreeMap<CommitId, Commit>,
+    pub tip: Option<CommitId>,
     /// Tip of the default branch, for a branch that does not exist yet.
-    pub(crate) default_tip: Option<CommitId>,
-    pub(crate) flights: Vec<Flight>,
-    pub(crate) sent: u64,
+    pub default_tip: Option<CommitId>,
+    pub flights: Vec<Flight>,
+    pub sent: u64,
 }
 
 fn hash_of(value: impl Hash) -> CommitId {
@@ -94,15 +94,15 @@ fn hash_of(value: impl Hash) -> CommitId {
 }
 
 impl Remote {
-    pub(crate) fn tree(&self, commit: Option<&CommitId>) -> Tree {
+    pub fn tree(&self, commit: Option<&CommitId>) -> Tree {
         commit.and_then(|id| self.commits.get(id)).map(|commit| commit.tree.clone()).unwrap_or_default()
     }
 
-    pub(crate) fn tip_tree(&self) -> Tree {
+    pub fn tip_tree(&self) -> Tree {
         self.tree(self.tip.as_ref())
     }
 
-    pub(crate) fn add(&mut self, commit: Commit, salt: &str) -> CommitId {
+    pub fn add(&mut self, commit: Commit, salt: &str) -> CommitId {
         let header = commit.header.as_ref().map(ToString::to_string);
         let id = hash_of((&commit.parent, &*commit.tree, header, &commit.author, salt));
         self.commits.insert(id.clone(), commit);
@@ -110,7 +110,7 @@ impl Remote {
     }
 
     /// Commits from a tip down to, but without, an ancestor.
-    pub(crate) fn chain(&self, tip: Option<&CommitId>, until: Option<&CommitId>) -> Vec<CommitId> {
+    pub fn chain(&self, tip: Option<&CommitId>, until: Option<&CommitId>) -> Vec<CommitId> {
         let mut chain = Vec::new();
         let mut next = tip.cloned();
         while let Some(id) = next
@@ -124,7 +124,7 @@ impl Remote {
     }
 
     /// Files that our own commits were the last to change (F27).
-    pub(crate) fn own_files(&self, tip: Option<&CommitId>) -> BTreeSet<Path> {
+    pub fn own_files(&self, tip: Option<&CommitId>) -> BTreeSet<Path> {
         let mut decided = BTreeSet::new();
         let mut own = BTreeSet::new();
         for id in self.chain(tip, None) {
@@ -145,7 +145,7 @@ impl Remote {
         own
     }
 
-    pub(crate) fn fetch(&self, until: Option<&CommitId>, targets: &[TargetUid]) -> Fetched {
+    pub fn fetch(&self, until: Option<&CommitId>, targets: &[TargetUid]) -> Fetched {
         let base = match (&self.tip, &self.default_tip) {
             (Some(tip), _) => Base::Branch(tip.clone()),
             (None, Some(from)) => Base::New(from.clone()),
@@ -168,7 +168,7 @@ impl Remote {
     }
 
     /// Stacks one commit per unit on the base, as the operator's planner does.
-    pub(crate) fn build(
+    pub fn build(
         &mut self,
         base: &Base,
         units: &[(Unit, JournalHeader)],
@@ -206,14 +206,14 @@ impl Remote {
         Built { new, results, subtrees: subtrees(&Arc::new(tree), targets) }
     }
 
-    pub(crate) fn send(&mut self, owner: usize, old: Option<CommitId>, new: CommitId) -> u64 {
+    pub fn send(&mut self, owner: usize, old: Option<CommitId>, new: CommitId) -> u64 {
         self.sent += 1;
         self.flights.push(Flight { number: self.sent, owner, old, new });
         self.sent
     }
 }
 
-pub(crate) fn parent(base: &Base) -> Option<&CommitId> {
+pub fn parent(base: &Base) -> Option<&CommitId> {
     match base {
         Base::Branch(tip) | Base::New(tip) => Some(tip),
         Base::Unborn => None,

@@ -249,7 +249,7 @@ pub struct Built {
 }
 
 /// What can happen.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Event {
     /// Time passed.
     Tick,
@@ -318,7 +318,7 @@ pub enum Start {
 }
 
 /// All that a branch owner may ask of the world. Store commands are carried out in order, Git commands too.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Command {
     /// Renew the session; answer only after a renewal sent from now on.
     Prove,

@@ -16,6 +16,8 @@
 
 mod event;
 mod intake;
+#[cfg(feature = "testing")]
+mod moment;
 mod people;
 mod recovery;
 mod replay;
@@ -64,7 +66,7 @@ pub struct BranchOptions {
     pub drift_poll_ms: u64,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     /// The store failed; try again then.
     Down {
@@ -83,6 +85,7 @@ enum Phase {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub struct Branch {
     options: BranchOptions,
     dice: Dice,

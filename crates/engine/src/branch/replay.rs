@@ -13,7 +13,7 @@ use crate::time::Tick;
 use crate::window::Change;
 
 /// A list whose inventory is being read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PendingReplay {
     scope: TargetScope,
     generation: u64,

@@ -18,7 +18,7 @@ const REREAD_MS: u64 = 5_000;
 /// Shorter waits are not worth a write to the store.
 const DURABLE_WAIT_MS: u64 = 4_000;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Reserving,
     Fetching,
@@ -42,7 +42,7 @@ pub(super) enum Stage {
 }
 
 /// One round.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Round {
     pub(super) id: AttemptId,
     pub(super) units: Vec<Unit>,

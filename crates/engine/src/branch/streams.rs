@@ -9,7 +9,7 @@ use super::replay::{Clearing, Paid};
 use super::{Branch, Command, Start, Subscription, WatchHealth};
 
 /// One subscription and how far it is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Scope {
     pub(super) subscription: Subscription,
     /// Rises with every new obligation; a replay clears only the one it began with (F4).
@@ -78,7 +78,7 @@ pub(super) enum WatchPhase {
 }
 
 /// One watch of this branch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Watch {
     pub(super) opening: Opening,
     /// Stream that its watcher was started with: lists of an earlier one are of another watcher.
@@ -90,7 +90,7 @@ pub(super) struct Watch {
 }
 
 /// A frame on its way to the store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PendingFrame {
     pub(super) opening: Opening,
     pub(super) seq: u64,

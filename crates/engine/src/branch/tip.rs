@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use upriver_model::{Author, CommitId, Failure, FailureClass, IdSet, Outcome, TargetScope, TargetUid};
+use upriver_model::{
+    Author, CommitId, EntryId, Failure, FailureClass, IdSet, Outcome, TargetScope, TargetUid,
+};
 
 use super::round::Stage;
 use super::{Base, Branch, Command, Fetched, Phase, Unit, UnitKind};
@@ -65,6 +67,19 @@ impl Branch {
             .into_iter()
             .partition(|unit| !unit.entries.is_empty() && unit.entries.iter().all(|id| evidence.holds(id)));
         round.units = owed;
+        // Of a unit that is there in part, the rest remains: no entry is in two commits.
+        let mut in_part = Vec::new();
+        for unit in &mut round.units {
+            let (held, rest): (Vec<EntryId>, Vec<EntryId>) =
+                unit.entries.iter().partition(|id| evidence.holds(*id));
+            if !held.is_empty() {
+                unit.entries = rest.into_iter().collect();
+                in_part.extend(held.into_iter().map(|id| (id, unit.target.clone())));
+            }
+        }
+        for (id, target) in in_part {
+            self.ledger.pass(id, &target);
+        }
         for unit in in_remote {
             self.pass_all(&unit);
         }

@@ -22,7 +22,7 @@ pub(super) struct Caller<'a> {
     pub(super) op: u64,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Meta {
     incarnation: Incarnation,
     epoch: u64,
@@ -35,7 +35,7 @@ struct Meta {
     bytes: u64,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Cursor {
     rv: Option<ResourceVersion>,
     watch_epoch: u64,
@@ -44,7 +44,7 @@ struct Cursor {
     scope_hash: String,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct AttemptRecord {
     trigger: Trigger,
     entries: IdSet,
@@ -53,7 +53,7 @@ struct AttemptRecord {
 }
 
 /// One branch's journal. Without `meta` there is none.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct State {
     meta: Option<Meta>,
     log: BTreeMap<EntryId, StoredEntry>,
@@ -419,6 +419,16 @@ pub struct InspectedAttempt {
 
 #[cfg(feature = "testing")]
 impl State {
+    pub(super) fn guarded_by(&self) -> Option<(&Incarnation, u64, u64)> {
+        self.meta.as_ref().map(|meta| (&meta.incarnation, meta.epoch, meta.op))
+    }
+
+    pub(super) fn cursor(&self, watch: &WatchKey) -> Option<(u64, u64, u64, Option<String>)> {
+        let cursor = self.cursors.get(&watch.to_string())?;
+        let rv = cursor.rv.as_ref().map(ToString::to_string);
+        Some((cursor.watch_epoch, cursor.stream, cursor.seq, rv))
+    }
+
     pub(super) fn inspect(&self, now_ms: i64) -> Option<Inspection> {
         let meta = self.meta.as_ref()?;
         let attempts = self
