@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use common::{nasty, shared, yaml_files};
 use oracle::Oracle;
 use proptest::prelude::*;
-use proptest::test_runner::{TestCaseError, TestRunner};
+use proptest::test_runner::{TestCaseError, TestRng, TestRunner};
 use serde_json::{Value, json};
 use upriver_content::equal;
 use upriver_content::yaml::{read_document, to_yaml};
@@ -89,14 +89,24 @@ fn canonical(value: &Value) -> Value {
     }
 }
 
-/// Runs the test on random values. `UPRIVER_ORACLE_FACTOR` multiplies the cases, for a long search.
+/// Runs the test on random values, the same in every run: whether a commit is good must not depend on the day. With
+/// `UPRIVER_ORACLE_FACTOR` they are others each time, and so many times as many, for a long search.
 fn run<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>)
 where
     S::Value: std::fmt::Debug,
 {
-    let factor = std::env::var("UPRIVER_ORACLE_FACTOR").map_or(1, |text| text.parse().expect("a number"));
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases * factor) };
-    if let Err(error) = TestRunner::new(config).run(strategy, test) {
+    let factor: Option<u32> =
+        std::env::var("UPRIVER_ORACLE_FACTOR").ok().map(|text| text.parse().expect("a number"));
+    let cases = cases * factor.unwrap_or(1);
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
+    let mut runner = match factor {
+        None => {
+            let rng = TestRng::deterministic_rng(config.rng_algorithm);
+            TestRunner::new_with_rng(config, rng)
+        }
+        Some(_) => TestRunner::new(config),
+    };
+    if let Err(error) = runner.run(strategy, test) {
         panic!("{error}");
     }
 }

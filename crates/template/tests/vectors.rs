@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Data, Go, event, everything, group, message_data, reconcile};
+use common::{Answer, Data, Go, event, everything, group, message_data, reconcile};
 use upriver_template::{MessageData, MessageKind};
 
 /// For a window of several events.
@@ -218,8 +218,8 @@ fn templates_come_to_what_go_makes_of_them() {
     for (templates, data) in [(EVENT, &event), (GROUP, &group), (ANY, &everything)] {
         for template in templates {
             match go.compare(template, data) {
-                Ok(None) => {}
-                Ok(Some(refused)) => failures.push(format!("{template}\nrefused: {}", refused.0)),
+                Ok(Answer::Same(_)) => {}
+                Ok(Answer::Refused(refused)) => failures.push(format!("{template}\nrefused: {}", refused.0)),
                 Err(error) => failures.push(error.to_string()),
             }
         }
@@ -246,10 +246,10 @@ fn default_templates_come_to_what_go_makes_of_them() {
         MessageData::Reconcile(no_revision),
     ] {
         for kind in MessageKind::ALL {
-            let refused = go
+            let answer = go
                 .compare(kind.default_template(), &message_data(&data))
                 .unwrap_or_else(|error| panic!("{error}"));
-            assert!(refused.is_none(), "{kind:?}");
+            assert!(matches!(answer, Answer::Same(_)), "{kind:?}: {answer:?}");
         }
     }
 }

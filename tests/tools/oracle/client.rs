@@ -6,16 +6,21 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
+
+/// What one question may take. They take milliseconds; a question that never ends fails its test by name.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running oracle. It ends with its stdin, so it cannot outlive the test.
 pub struct Oracle {
     child: Child,
     stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
+    answers: mpsc::Receiver<String>,
 }
 
 #[allow(dead_code, reason = "each test binary asks its own oracles")]
@@ -40,7 +45,15 @@ impl Oracle {
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        Self { child, stdin, stdout }
+        let (answer, answers) = mpsc::channel();
+        thread::spawn(move || {
+            for line in stdout.lines() {
+                if answer.send(line.expect("UTF-8")).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, stdin, answers }
     }
 
     /// The answer to one question. The oracle reads a whole line before it answers, so neither side can block the other.
@@ -49,10 +62,12 @@ impl Oracle {
         line.push('\n');
         let stdin = self.stdin.as_mut().expect("open until the drop");
         stdin.write_all(line.as_bytes()).expect("the oracle listens; its stderr says why not");
-        line.clear();
-        self.stdout.read_line(&mut line).expect("UTF-8");
-        serde_json::from_str(&line)
-            .unwrap_or_else(|error| panic!("the oracle answered {line:?} ({error}) to {question}"))
+        let answer = self.answers.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+            let _may_have_ended = self.child.kill();
+            panic!("the oracle does not answer ({error}) to {question}")
+        });
+        serde_json::from_str(&answer)
+            .unwrap_or_else(|error| panic!("the oracle answered {answer:?} ({error}) to {question}"))
     }
 }
 
