@@ -13,6 +13,7 @@ workspace := --locked --workspace --features upriver-operator/failpoints
 
 SCENARIO ?= burst
 SEED ?=
+CYCLES ?= 20
 TEST ?=
 ARGS ?=
 
@@ -55,6 +56,12 @@ sim: ## simulated schedules; SEED=crashes-17 runs that one and shows it
 .PHONY: model
 model: ## a larger exhaustive exploration; MODEL_OWNERS, MODEL_DEPTH, MODEL_STATES, MODEL_LOSSES, MODEL_TIMEOUTS bound it
 	@cargo run --quiet --locked -p upriver-model-check
+
+.PHONY: chaos
+chaos: ## parts of a real fleet fail under edits; CYCLES, SEED, ARGS="--only kill" and more: chaos/README.md
+	@tests/tools/deps.sh --chaos
+	@$(MAKE) build
+	@$(target)/debug/upriver-chaos --cycles $(CYCLES) --seed $(or $(SEED),1) $(ARGS)
 
 .PHONY: load
 load: deps ## SCENARIO=burst or steady against a release build; ARGS="--count 500" and more

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Is everything here that builds and the demo need, and with --tests what tests need besides? In: this machine. Out:
-# nothing if so. What is missing is installed with apt-get where this user may do that; otherwise the command to type is
-# printed, and the exit code is 1.
+# Is everything here that builds and the demo need, with --chaos what that lane likes besides, with --tests what all tests
+# need? In: this machine. Out: nothing if so. What is missing is installed with apt-get where this user may do that;
+# otherwise the command to type is printed, and the exit code is 1.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=go.sh
@@ -12,7 +12,11 @@ say() { printf '%s\n' "$*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1 || [[ -x /usr/sbin/$1 ]]; }
 
 for_tests=no
-if [[ ${1:-} == --tests ]]; then for_tests=yes; fi
+for_chaos=no
+case ${1:-} in
+--tests) for_tests=yes for_chaos=yes ;;
+--chaos) for_chaos=yes ;;
+esac
 
 missing=()  # Debian packages
 problems=() # what no package mends
@@ -101,6 +105,18 @@ install_missing() {
     fi
 }
 
+# One fault of the chaos lane shifts the clock of a process. Without this library the lane leaves it out and says so; that is
+# no error here.
+install_faketime() {
+    local root
+    if compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null; then return; fi
+    if have apt-get && root=$(as_root); then
+        update_lists
+        say "installing faketime"
+        "$root" DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends faketime >&2 || true
+    fi
+}
+
 update_lists() {
     local root
     if have apt-get && root=$(as_root); then
@@ -145,6 +161,7 @@ if ((${#missing[@]} > 0)) || [[ $wants_go == yes ]]; then
     if ((${#missing[@]} > 0)); then install_missing; fi
     if [[ $wants_go == yes ]]; then say_go; fi
 fi
+if [[ $for_chaos == yes ]]; then install_faketime; fi
 check_rust
 
 if ((${#problems[@]} > 0)); then

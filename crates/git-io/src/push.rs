@@ -222,6 +222,10 @@ impl Answer {
         for line in self.lines.iter().map(|line| text(line)) {
             if let Some(result) = line.strip_prefix("unpack ") {
                 unpack_error = (result != "ok").then(|| result.to_owned());
+                #[cfg(feature = "seeded-bugs")]
+                if result == "ok" && std::env::var("UPRIVER_SEEDED_BUG").is_ok_and(|bug| bug == "unpack-ok") {
+                    return Ok(PushReport { new: built.new, messages });
+                }
             } else if line.strip_prefix("ok ") == Some(name.as_str()) && unpack_error.is_none() {
                 return Ok(PushReport { new: built.new, messages });
             } else if let Some(rest) = line.strip_prefix("ng ")

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::{Stream, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use kube::api::{Api, ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 
 /// Label that tells our Leases from others: its value is `session` or `claim`.
@@ -20,6 +21,13 @@ pub const ABOUT: &str = "upriver.configbutler.ai/about";
 const NONCE: &str = "upriver.configbutler.ai/nonce";
 const POD: &str = "upriver.configbutler.ai/pod";
 const CLEAN: &str = "upriver.configbutler.ai/released-clean";
+const SUCCESSOR: &str = "upriver.configbutler.ai/successor";
+const ADDRESS: &str = "upriver.configbutler.ai/address";
+const VERSION: &str = "upriver.configbutler.ai/version";
+const STARTED: &str = "upriver.configbutler.ai/started";
+const DRAINING: &str = "upriver.configbutler.ai/draining";
+const BRANCHES: &str = "upriver.configbutler.ai/branches";
+const WATCHES: &str = "upriver.configbutler.ai/watches";
 
 /// Longest wait for one Lease call: shorter than the session's life.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -63,6 +71,27 @@ pub struct LeaseView {
     pub pod: String,
     /// Given up in good order.
     pub clean: bool,
+    /// Holder that a free claim was given up for.
+    pub successor: Option<String>,
+    /// What a session says of itself.
+    pub notes: SessionNotes,
+}
+
+/// What a session says of itself, in annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionNotes {
+    /// Where peers reach its process, empty if nowhere.
+    pub address: String,
+    /// Its release.
+    pub version: String,
+    /// When its process began, as text; for people only, no replica reads it.
+    pub started: String,
+    /// It is about to end.
+    pub draining: bool,
+    /// Branch claims that it held when it wrote this.
+    pub branches: usize,
+    /// Watch claims that it held when it wrote this.
+    pub watches: usize,
 }
 
 /// What to write.
@@ -84,8 +113,32 @@ pub struct LeaseWrite {
     pub pod: String,
     /// Given up in good order.
     pub clean: bool,
+    /// Holder that a free claim is given up for.
+    pub successor: Option<String>,
+    /// What a session says of itself; `None` says nothing.
+    pub notes: Option<SessionNotes>,
     /// Free text for people.
     pub about: String,
+}
+
+impl LeaseWrite {
+    /// A Lease without a holder, at transition 0, which does not exist yet.
+    #[must_use]
+    pub fn free(name: impl Into<String>, role: Role) -> Self {
+        Self {
+            name: name.into(),
+            role,
+            onto: None,
+            holder: None,
+            transitions: 0,
+            nonce: String::new(),
+            pod: String::new(),
+            clean: false,
+            successor: None,
+            notes: None,
+            about: String::new(),
+        }
+    }
 }
 
 /// Why a call did not do it.
@@ -169,6 +222,25 @@ impl Leases {
         bounded("(list)", self.api.list(&params)).await.map(|list| list.items.iter().map(view).collect())
     }
 
+    /// Claims that are written free, from now on, and those that are free already; ends after some minutes. Each is a hint
+    /// that a list is worth its price now: it may be late or missing, and nothing may be decided by it. Claims change only
+    /// when they change hands, so an idle fleet hears nothing.
+    ///
+    /// # Errors
+    /// If the watch is refused.
+    pub async fn freed(&self) -> Result<impl Stream<Item = LeaseView> + Send + use<>, kube::Error> {
+        let params = WatchParams::default().labels(&format!("{ROLE_LABEL}={}", Role::Claim.label()));
+        let events = self.api.watch(&params, "0").await?.boxed();
+        Ok(events.into_stream().filter_map(|event| async move {
+            match event {
+                Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => {
+                    Some(view(&lease)).filter(|lease| lease.holder.is_none())
+                }
+                Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) | WatchEvent::Error(_)) | Err(_) => None,
+            }
+        }))
+    }
+
     /// Deletes exactly this version.
     ///
     /// # Errors
@@ -198,17 +270,30 @@ async fn bounded<T>(name: &str, call: impl Future<Output = Result<T, kube::Error
     }
 }
 
+fn annotations(write: &LeaseWrite) -> BTreeMap<String, String> {
+    let flag = |set: bool| if set { "true".to_owned() } else { String::new() };
+    let mut all = vec![
+        (NONCE, write.nonce.clone()),
+        (POD, write.pod.clone()),
+        (CLEAN, flag(write.clean)),
+        (SUCCESSOR, write.successor.clone().unwrap_or_default()),
+        (ABOUT, write.about.clone()),
+    ];
+    if let Some(notes) = &write.notes {
+        all.extend([
+            (ADDRESS, notes.address.clone()),
+            (VERSION, notes.version.clone()),
+            (STARTED, notes.started.clone()),
+            (DRAINING, flag(notes.draining)),
+            (BRANCHES, notes.branches.to_string()),
+            (WATCHES, notes.watches.to_string()),
+        ]);
+    }
+    let said = all.into_iter().filter(|(_, value)| !value.is_empty());
+    said.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 fn to_lease(write: &LeaseWrite) -> Lease {
-    let mut annotations = BTreeMap::from([(NONCE.to_owned(), write.nonce.clone())]);
-    if !write.pod.is_empty() {
-        annotations.insert(POD.to_owned(), write.pod.clone());
-    }
-    if write.clean {
-        annotations.insert(CLEAN.to_owned(), "true".to_owned());
-    }
-    if !write.about.is_empty() {
-        annotations.insert(ABOUT.to_owned(), write.about.clone());
-    }
     let labels = BTreeMap::from([
         (ROLE_LABEL.to_owned(), write.role.label().to_owned()),
         ("app.kubernetes.io/name".to_owned(), "upriver".to_owned()),
@@ -220,7 +305,7 @@ fn to_lease(write: &LeaseWrite) -> Lease {
             uid,
             resource_version,
             labels: Some(labels),
-            annotations: Some(annotations),
+            annotations: Some(annotations(write)),
             ..ObjectMeta::default()
         },
         spec: Some(LeaseSpec {
@@ -251,5 +336,14 @@ fn view(lease: &Lease) -> LeaseView {
         nonce: annotation(NONCE),
         pod: annotation(POD),
         clean: annotation(CLEAN) == "true",
+        successor: Some(annotation(SUCCESSOR)).filter(|successor| !successor.is_empty()),
+        notes: SessionNotes {
+            address: annotation(ADDRESS),
+            version: annotation(VERSION),
+            started: annotation(STARTED),
+            draining: annotation(DRAINING) == "true",
+            branches: annotation(BRANCHES).parse().unwrap_or(0),
+            watches: annotation(WATCHES).parse().unwrap_or(0),
+        },
     }
 }

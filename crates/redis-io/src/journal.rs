@@ -230,7 +230,7 @@ impl Journal for RedisJournal {
                         cursor: (!cursor.is_empty()).then(|| ResourceVersion::new(&cursor)),
                     })
                 }
-                "STALE" => Ok(OpenReply::Stale),
+                "STALE" => Ok(OpenReply::Stale { epoch: answer.number(1)? }),
                 _ => Err(answer.unexpected()),
             }
         })

@@ -163,8 +163,8 @@ pub async fn frames_are_compared_as_epoch_stream_and_sequence(store: &dyn Store)
     let mut other = f.frame(&opening, 2, 5, vec![]);
     other.opening.scope_hash = "other".to_owned();
     assert_eq!(append(&*journal, other).await, AppendReply::Rescope);
-    assert_eq!(journal.open(f.opening(2, 5)).await, Ok(OpenReply::Stale));
-    assert_eq!(journal.open(f.opening(1, 9)).await, Ok(OpenReply::Stale));
+    assert_eq!(journal.open(f.opening(2, 5)).await, Ok(OpenReply::Stale { epoch: 2 }));
+    assert_eq!(journal.open(f.opening(1, 9)).await, Ok(OpenReply::Stale { epoch: 2 }));
     assert_eq!(journal.open(f.opening(2, 6)).await, Ok(OpenReply::Opened { cursor: cursor(1) }));
 }
 
@@ -311,7 +311,7 @@ pub async fn a_dropped_cursor_leads_to_a_replay(store: &dyn Store) {
     journal.open(f.opening(1, 1)).await.expect("opens");
     append(&*journal, f.frame(&f.opening(1, 1), 1, 7, vec![])).await;
     journal.drop_cursor(f.watch.clone(), false).await.expect("dropped");
-    assert_eq!(journal.open(f.opening(1, 1)).await, Ok(OpenReply::Stale));
+    assert_eq!(journal.open(f.opening(1, 1)).await, Ok(OpenReply::Stale { epoch: 1 }));
     assert_eq!(journal.open(f.opening(1, 2)).await, Ok(OpenReply::Opened { cursor: None }));
     journal.drop_cursor(f.watch.clone(), true).await.expect("removed");
     assert_eq!(append(&*journal, f.frame(&f.opening(1, 2), 1, 8, vec![])).await, AppendReply::Stale);

@@ -154,8 +154,11 @@ pub enum OpenReply {
         /// Where to go on.
         cursor: Option<ResourceVersion>,
     },
-    /// A newer stream is open.
-    Stale,
+    /// A newer stream is open, of this watch epoch.
+    Stale {
+        /// The stored one: a watcher whose Lease still names it goes above (F17).
+        epoch: u64,
+    },
 }
 
 /// One entry of a frame, with where the inventory keeps its object.

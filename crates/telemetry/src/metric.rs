@@ -6,6 +6,12 @@ use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 pub const BUILD_INFO: &str = "upriver_build_info";
 /// Gauge: branch claims that this replica holds.
 pub const BRANCHES_OWNED: &str = "upriver_branches_owned";
+/// Gauge: watch claims that this replica holds.
+pub const WATCHES_OWNED: &str = "upriver_watches_owned";
+/// Gauge, of the housekeeper: GitTargets whose branch has had no living owner for longer than a take-over takes.
+pub const UNOWNED_TARGETS: &str = "upriver_unowned_targets";
+/// Counter; label `outcome` (handed_over, refused): claims that this replica gave or wanted to give to another.
+pub const CLAIM_MOVES: &str = "upriver_claim_moves_total";
 /// Gauge; label `shard`: epoch of a claim that this replica holds.
 pub const OWNERSHIP_EPOCH: &str = "upriver_ownership_epoch";
 /// Counter; label `reason` (fenced, missing): sessions that ended against our will.
@@ -32,7 +38,9 @@ pub const FRAMES: &str = "upriver_journal_frames_total";
 pub const WATCH_EVENTS: &str = "upriver_watch_events_total";
 /// Counter; label `reason` (closed, expired, forbidden, silent, failed, not_served): ended watches.
 pub const WATCH_ENDS: &str = "upriver_watch_ends_total";
-/// Counter; label `mode` (resume, replay, backfill): how watches began.
+/// Gauge; label `mode` (shared by all branches, own of one that catches up): API watches that are open.
+pub const WATCHES_OPEN: &str = "upriver_watches_open";
+/// Counter; label `mode` (shared, resume, replay, backfill): how watches began.
 pub const WATCH_STARTS: &str = "upriver_watch_starts_total";
 /// Complete lists that were handed to a branch: as the start of a watch, or beside one. Labels `group`, `resource`.
 pub const REPLAYS: &str = "upriver_replays_total";
@@ -58,11 +66,27 @@ pub const GIT_FAILURES: &str = "upriver_git_remote_class_total";
 pub const GIT_SECONDS: &str = "upriver_git_operation_duration_seconds";
 /// Gauge; label `shard`: files that we do not touch.
 pub const REFUSED_FILES: &str = "upriver_refused_files";
+/// Counter; label `outcome` (accepted, not_owner, wrong_replica, unreachable, tls, deadline, protocol, too_large, closed): calls
+/// to forward to another replica.
+pub const FORWARD_REQUESTS: &str = "upriver_forward_requests_total";
+/// Gauge; label `side` (watcher, owner): forwarding conversations with other replicas.
+pub const FORWARD_INFLIGHT: &str = "upriver_forward_inflight";
+/// Counter; label `side` (watcher, owner): bytes of messages that this replica sent in conversations.
+pub const FORWARD_BYTES: &str = "upriver_forward_bytes_total";
+/// Gauge; label `state` (connecting, open, accepted): connections with other replicas.
+pub const PEER_CONNECTIONS: &str = "upriver_peer_connections";
+/// Counter: connections to the peer port that showed no certificate that we accept.
+pub const PEER_HANDSHAKES_REFUSED: &str = "upriver_peer_handshakes_refused_total";
+/// Counter; label `outcome` (loaded, refused): changes of the files with the peers' certificates.
+pub const PEER_TLS_RELOADS: &str = "upriver_peer_tls_reloads_total";
 
 /// Tells the exporter what each name means.
 pub fn describe() {
     describe_gauge!(BUILD_INFO, "what runs");
     describe_gauge!(BRANCHES_OWNED, "branch claims that this replica holds");
+    describe_gauge!(WATCHES_OWNED, "watch claims that this replica holds");
+    describe_gauge!(UNOWNED_TARGETS, "GitTargets whose branch has no living owner");
+    describe_counter!(CLAIM_MOVES, "claims that were handed to another replica, or refused by one");
     describe_gauge!(OWNERSHIP_EPOCH, "epoch of a claim that this replica holds");
     describe_counter!(SESSIONS_LOST, "sessions that ended against our will");
     describe_counter!(RENEWALS, "session renewals by outcome");
@@ -76,6 +100,7 @@ pub fn describe() {
     describe_counter!(FRAMES, "frames by outcome");
     describe_counter!(WATCH_EVENTS, "watch events by fate");
     describe_counter!(WATCH_ENDS, "ended watches by reason");
+    describe_gauge!(WATCHES_OPEN, "API watches that are open, by mode");
     describe_counter!(WATCH_STARTS, "started watches by mode");
     describe_gauge!(WATCH_SILENCE, Unit::Seconds, "time since the last life sign of a watch");
     describe_counter!(DISCOVERY_SCANS, "looks at the API's types by outcome");
@@ -90,4 +115,10 @@ pub fn describe() {
     describe_counter!(GIT_FAILURES, "failed Git operations by failure class");
     describe_histogram!(GIT_SECONDS, Unit::Seconds, "one Git operation");
     describe_gauge!(REFUSED_FILES, "files that are not ours and stay untouched");
+    describe_counter!(FORWARD_REQUESTS, "calls to forward to another replica by outcome");
+    describe_gauge!(FORWARD_INFLIGHT, "forwarding conversations with other replicas");
+    describe_counter!(FORWARD_BYTES, Unit::Bytes, "message bytes sent in forwarding conversations");
+    describe_gauge!(PEER_CONNECTIONS, "connections with other replicas by state");
+    describe_counter!(PEER_HANDSHAKES_REFUSED, "peer connections without an acceptable certificate");
+    describe_counter!(PEER_TLS_RELOADS, "changes of the peers' certificate files by outcome");
 }

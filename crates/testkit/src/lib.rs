@@ -3,8 +3,8 @@
 //! In: nothing but a machine with Go (first run only) and redis-server. Out: a kube-apiserver with etcd
 //! ([`ControlPlane`]), a Redis ([`RedisServer`]), the operator itself ([`Operator`]), all of it together with a Git server
 //! and the standard objects ([`Stack`]), child processes in general ([`process`]), waits with a deadline
-//! ([`wait`]). [`loading_redis`] is a Redis that is not ready for minutes; [`proxy`] stands between a client and a server and falls silent; [`fake_api`] says what a real API server
-//! cannot be made to say. All of it listens on loopback, all of it ends with its owner, even one that is killed. What is
+//! ([`wait`]). [`loading_redis`] is a Redis that is not ready for minutes; [`proxy`] stands between a client and a server and falls silent; [`peer_certs`] are what
+//! replicas show each other; [`fake_api`] says what a real API server cannot be made to say. All of it listens on loopback, all of it ends with its owner, even one that is killed. What is
 //! deliberately absent: other doubles of these servers, Docker, a kubelet and a controller manager (Deployments get no
 //! pods, namespaces get no default objects and stay Terminating when deleted: use fresh names).
 
@@ -13,6 +13,7 @@ pub mod fake_api;
 pub mod git_server;
 pub mod loading_redis;
 pub mod operator;
+pub mod peer_certs;
 pub mod ports;
 pub mod process;
 pub mod proxy;
@@ -28,6 +29,7 @@ use std::process::ExitStatus;
 pub use self::redis::{RedisOptions, RedisServer, SentinelSet};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, User};
 pub use operator::{Operator, OperatorOptions};
+pub use peer_certs::{PeerCa, PeerCerts};
 pub use process::{ChildProcess, ProcessSpec, Signal};
 pub use stack::{Mirror, MirrorSpec, Stack, StackOptions};
 pub use wait::{eventually, holds_for, try_eventually};

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,7 @@ use tokio::net::TcpStream;
 
 use crate::TestkitError;
 use crate::control_plane::{ControlPlane, User};
+use crate::peer_certs::PeerCerts;
 use crate::ports::free_ports;
 use crate::process::{ChildProcess, ProcessSpec, Signal};
 use crate::redis::RedisServer;
@@ -79,6 +81,9 @@ pub struct Operator {
     dir: PathBuf,
     health_port: u16,
     metrics_port: u16,
+    peer_port: u16,
+    /// Certificates for the peers, the same for all operators of a folder.
+    peer_certs: PathBuf,
     options: OperatorOptions,
 }
 
@@ -110,6 +115,11 @@ impl Operator {
         dir: &Path,
         options: OperatorOptions,
     ) -> Result<Self, TestkitError> {
+        let peer_certs = dir.join("peer-tls");
+        if !peer_certs.exists() {
+            // The files are enough.
+            let _ = PeerCerts::make(&peer_certs);
+        }
         let dir = dir.join(&options.pod_name);
         std::fs::create_dir_all(dir.join("mirrors"))
             .map_err(|source| TestkitError::Io { what: format!("make {}", dir.display()), source })?;
@@ -121,16 +131,18 @@ impl Operator {
             dir,
             health_port: 0,
             metrics_port: 0,
+            peer_port: 0,
+            peer_certs,
             options,
         };
         for _ in 1..PORT_TRIES {
-            [operator.health_port, operator.metrics_port] = free_ports();
+            [operator.health_port, operator.metrics_port, operator.peer_port] = free_ports();
             match operator.launch().await {
                 Err(TestkitError::NotReady { log, .. }) if log.contains(PORT_TAKEN) => {}
                 outcome => return outcome.map(|()| operator),
             }
         }
-        [operator.health_port, operator.metrics_port] = free_ports();
+        [operator.health_port, operator.metrics_port, operator.peer_port] = free_ports();
         operator.launch().await.map(|()| operator)
     }
 
@@ -138,6 +150,12 @@ impl Operator {
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process().as_ref().map(ChildProcess::pid)
+    }
+
+    /// Where it listens for other replicas.
+    #[must_use]
+    pub fn peer_address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.peer_port))
     }
 
     /// Name of its pod.
@@ -263,6 +281,29 @@ impl Operator {
         }
     }
 
+    /// Starts it again as [`Operator::restart`] does, without waiting for it; no effect while it runs.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn begin_again(&self) -> Result<(), TestkitError> {
+        let mut process = self.process();
+        if !process.as_ref().is_some_and(ChildProcess::is_running) {
+            *process = Some(self.spec().spawn()?);
+        }
+        Ok(())
+    }
+
+    /// Sends a signal. False if it does not run.
+    pub fn try_signal(&self, signal: Signal) -> bool {
+        self.process().as_ref().is_some_and(|process| process.signal(signal))
+    }
+
+    /// How the process that was started last ended, if it has; `None` after [`Operator::kill`].
+    #[must_use]
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        self.process().as_ref().and_then(ChildProcess::exit_status)
+    }
+
     /// Makes the operator kill itself when it reaches this point next, once. Needs a binary with the feature
     /// `failpoints`; points are `before-append`, `after-append`, `after-commit`, `after-push`.
     ///
@@ -287,7 +328,7 @@ impl Operator {
     }
 
     fn signal(&self, signal: Signal) {
-        let sent = self.process().as_ref().is_some_and(|process| process.signal(signal));
+        let sent = self.try_signal(signal);
         assert!(sent, "{signal:?} was sent to an operator that does not run\n{}", self.tail_log());
     }
 
@@ -338,11 +379,15 @@ impl Operator {
             ("--log-encoding", "text".to_owned()),
         ];
         let given = &self.options.extra_args;
+        // Without Redis it serves alone, and settings for peers are refused.
+        let alone = given.iter().any(|arg| arg == "--store=embedded" || arg == "--peer-cert-path=");
+        let peers = [
+            ("--peer-cert-path", self.peer_certs.display().to_string()),
+            ("--peer-bind-address", format!("127.0.0.1:{}", self.peer_port)),
+        ];
+        let ours = ours.into_iter().chain(peers.into_iter().filter(|_| !alone));
         let replaced = |flag: &str| given.iter().any(|arg| arg.split('=').next() == Some(flag));
-        let ours = ours
-            .into_iter()
-            .filter(|(flag, _)| !replaced(flag))
-            .map(|(flag, value)| format!("{flag}={value}"));
+        let ours = ours.filter(|(flag, _)| !replaced(flag)).map(|(flag, value)| format!("{flag}={value}"));
         ["run".to_owned()].into_iter().chain(ours).chain(given.iter().cloned()).collect()
     }
 }

@@ -203,7 +203,19 @@ impl Stack {
     /// The repository as it lies on the server's disk.
     #[must_use]
     pub fn repo(&self) -> Repo {
-        Repo::open(self.git.repo_path(&self.repo))
+        self.repo_named(&self.repo)
+    }
+
+    /// As [`Stack::repo`], of a further one that [`GitServer::create_repo`] made.
+    #[must_use]
+    pub fn repo_named(&self, name: &str) -> Repo {
+        Repo::open(self.git.repo_path(name))
+    }
+
+    /// The repository that a mirror writes to.
+    #[must_use]
+    pub fn repo_of(&self, mirror: &Mirror) -> Repo {
+        self.repo_named(mirror.spec.repo.as_deref().unwrap_or(&self.repo))
     }
 
     /// Clones a branch over HTTP, as a person would, into a new folder, and returns its path. The clone can be
@@ -370,7 +382,9 @@ fn object(kind: &str, namespace: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "configbutler.ai/v1alpha3", "kind": kind, "metadata": metadata, "spec": spec})
 }
 
-fn is_ready(object: &Value) -> bool {
+/// True if one of our objects is Ready at its present generation.
+#[must_use]
+pub fn is_ready(object: &Value) -> bool {
     let generation = &object["metadata"]["generation"];
     let conditions = object["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|condition| {
@@ -380,7 +394,9 @@ fn is_ready(object: &Value) -> bool {
     })
 }
 
-fn conditions(object: &Value) -> String {
+/// The conditions of one of our objects, for people.
+#[must_use]
+pub fn conditions(object: &Value) -> String {
     let conditions = object["status"]["conditions"].as_array();
     let line = |condition: &Value| {
         let text = |field: &str| condition[field].as_str().unwrap_or("?").to_owned();

@@ -3,6 +3,7 @@
 //! A flag beats the environment, the environment beats the file, the file beats the default. Unknown keys of the file are
 //! refused; secrets print as `***`.
 
+mod peer;
 mod redis;
 
 use std::fmt;
@@ -15,6 +16,8 @@ use serde::Deserialize;
 use upriver_kube_io::kubeconfig::{Permits, Programs, UncheckedTls};
 use upriver_redis_io::RedisOptions;
 use upriver_telemetry::LogEncoding;
+
+pub use peer::PeerConfig;
 
 /// Upriver: what people change in a cluster flows upriver into Git.
 #[derive(Debug, Parser)]
@@ -86,6 +89,9 @@ pub struct RunArgs {
     /// Name of the pod; part of the replica id, and tells a restarted process from a second one.
     #[arg(long, env = "POD_NAME")]
     pub pod_name: Option<String>,
+    /// IP of the pod: other replicas reach this one there.
+    #[arg(long, env = "POD_IP")]
+    pub pod_ip: Option<String>,
     /// Where journals live [default: redis]. `embedded` needs no Redis and serves one replica.
     #[arg(long, env = "UPRIVER_STORE")]
     pub store: Option<StoreKind>,
@@ -137,6 +143,28 @@ pub struct RunArgs {
     /// Accept a Redis that does not tell its eviction policy.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     pub redis_allow_unknown_policy: Option<bool>,
+    /// Folder with the certificate of this replica for the others, its key and their CA; without it there are no peers.
+    #[arg(long)]
+    pub peer_cert_path: Option<PathBuf>,
+    /// Name of the certificate's file there, for servers and clients [default: tls.crt].
+    #[arg(long)]
+    pub peer_cert_name: Option<PathBuf>,
+    /// Name of the key's file there [default: tls.key].
+    #[arg(long)]
+    pub peer_cert_key: Option<PathBuf>,
+    /// Name of the file there with the CA that all replicas' certificates are of [default: ca.crt].
+    #[arg(long)]
+    pub peer_ca_name: Option<PathBuf>,
+    /// DNS name that the certificates of all replicas are for; their addresses need not be in them
+    /// [default: upriver-peer].
+    #[arg(long)]
+    pub peer_tls_server_name: Option<String>,
+    /// Address of the server for other replicas [default: 0.0.0.0:9445].
+    #[arg(long)]
+    pub peer_bind_address: Option<String>,
+    /// HOST:PORT at which other replicas reach it [default: --pod-ip with the port of --peer-bind-address].
+    #[arg(long)]
+    pub peer_advertise_address: Option<String>,
     /// Address of /healthz and /readyz [default: 0.0.0.0:8081].
     #[arg(long)]
     pub health_probe_bind_address: Option<String>,
@@ -184,6 +212,8 @@ pub struct Config {
     pub pod_name: String,
     /// How to reach Redis; `None` for the embedded store.
     pub redis: Option<RedisOptions>,
+    /// How to serve and reach other replicas; `None` without peers.
+    pub peer: Option<PeerConfig>,
     /// /healthz, /readyz.
     pub health_address: SocketAddr,
     /// /metrics.
@@ -261,10 +291,11 @@ pub fn load(args: RunArgs) -> Result<Config, ConfigError> {
         None => RunArgs::default(),
     };
     validate(prefer!(args, file:
-        kubeconfig, namespace, pod_name, store, redis_addr, redis_insecure, redis_ca_file, redis_client_cert_file,
+        kubeconfig, namespace, pod_name, pod_ip, store, redis_addr, redis_insecure, redis_ca_file, redis_client_cert_file,
         redis_client_key_file, redis_sentinel_addrs, redis_sentinel_master, redis_sentinel_username,
         redis_sentinel_password, redis_wait_replicas, redis_wait_timeout, redis_username, redis_password, redis_db,
-        redis_key_prefix, redis_allow_unknown_policy, health_probe_bind_address, metrics_bind_address, data_dir, log_level, log_encoding,
+        redis_key_prefix, redis_allow_unknown_policy, peer_cert_path, peer_cert_name, peer_cert_key, peer_ca_name,
+        peer_tls_server_name, peer_bind_address, peer_advertise_address, health_probe_bind_address, metrics_bind_address, data_dir, log_level, log_encoding,
         fence_after, drift_poll_interval, git_timeout, watch_idle_limit, insecure_kubeconfig_exec,
         insecure_kubeconfig_tls,
     ))
@@ -281,11 +312,13 @@ fn validate(raw: RunArgs) -> Result<Config, ConfigError> {
         StoreKind::Redis => Some(redis::options(&raw)?),
         StoreKind::Embedded => None,
     };
+    let peer = peer::options(&raw)?;
     Ok(Config {
         kubeconfig: raw.kubeconfig,
         namespace: raw.namespace.unwrap_or_else(|| "upriver-system".to_owned()),
         pod_name: raw.pod_name.unwrap_or_default(),
         redis,
+        peer,
         health_address: address(
             "health-probe-bind-address",
             raw.health_probe_bind_address.as_deref(),

@@ -46,7 +46,7 @@ pub(crate) struct ListenError {
     reason: std::io::Error,
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
     TcpListener::bind(address).await.map_err(|reason| ListenError { address, reason })
 }
 

@@ -1,5 +1,7 @@
 //! Start and stop: settings, clients, checks, tasks, signals.
 
+mod peers;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -12,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use upriver_engine::lease::Directory;
 use upriver_kube_io::client::Clients;
 use upriver_kube_io::lease::Leases;
 use upriver_model::{BranchKey, FleetId};
@@ -25,8 +28,11 @@ use crate::control::snapshot::OwnedBranch;
 use crate::control::{self, Control};
 use crate::http::{self, Health, StoreStart};
 use crate::tasks::branch::Shared;
-use crate::tasks::ownership::{self, Ownership};
+use crate::tasks::ownership::{self, Alone, Consent, NoPeers, Ownership};
+use crate::tasks::peers::AskPeers;
+use crate::tasks::watch::desk::Desk;
 use crate::tasks::{Clock, housekeeper};
+use peers::PeerPart;
 
 /// Why the process cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +49,8 @@ enum StartError {
     Store(StoreError),
     #[error(transparent)]
     Listen(#[from] http::ListenError),
+    #[error("the certificates for other replicas cannot be used: {0}")]
+    PeerTls(upriver_peer_io::TlsError),
     #[error(transparent)]
     NotAlone(ownership::NotAlone),
     #[error("the process cannot be set up: {0}")]
@@ -101,14 +109,14 @@ async fn run(config: Config) -> Result<(), StartError> {
         links.elected.clone(),
         stop.clone(),
     ));
-    let shared = links.shared(&config, &clients, store, fleet);
-    let ownership = Ownership {
-        leases: Leases::new(clients.lease.clone(), &config.namespace),
-        shared,
-        pod: config.pod_name.clone(),
-        replica: links.replica.clone(),
-        alone: config.redis.is_none(),
-    };
+    // Until the claims are handed over, the others have to reach us.
+    let peers_stop = CancellationToken::new();
+    let part = PeerPart::new(config.peer.as_ref(), &links, &peers_stop).await?;
+    let shared = links.shared(&config, &clients, store, fleet, part.as_ref());
+    let ownership = links.ownership(&config, &clients, shared.clone(), part.as_ref());
+    if let Some(part) = part {
+        part.start(&shared, &tasks, &peers_stop);
+    }
     let control = links.control(&config, &clients);
     // The control part ends last: it shows what the data part did at the end.
     let control_stop = CancellationToken::new();
@@ -121,6 +129,7 @@ async fn run(config: Config) -> Result<(), StartError> {
         ended = controlled => ended.map(|()| None),
     };
     stop.cancel();
+    peers_stop.cancel();
     control_stop.cancel();
     tasks.wait().await;
     tracing::info!("upriver has stopped");
@@ -146,6 +155,8 @@ struct Links {
     start: watch::Sender<StoreStart>,
     owned: Arc<Mutex<BTreeMap<BranchKey, OwnedBranch>>>,
     wake: Arc<Notify>,
+    directory: watch::Sender<Arc<Directory>>,
+    look: Arc<Notify>,
 }
 
 impl Links {
@@ -158,6 +169,8 @@ impl Links {
             start: watch::Sender::new(StoreStart::Waiting("it was not asked yet".to_owned())),
             owned: Arc::new(Mutex::new(BTreeMap::new())),
             wake: Arc::new(Notify::new()),
+            directory: watch::Sender::new(Arc::default()),
+            look: Arc::new(Notify::new()),
         }
     }
 
@@ -170,12 +183,21 @@ impl Links {
         }
     }
 
-    fn shared(&self, config: &Config, clients: &Clients, store: Arc<dyn Store>, fleet: FleetId) -> Shared {
+    fn shared(
+        &self,
+        config: &Config,
+        clients: &Clients,
+        store: Arc<dyn Store>,
+        fleet: FleetId,
+        part: Option<&PeerPart>,
+    ) -> Shared {
         Shared {
             client: clients.api.clone(),
             watch_client: clients.watch.clone(),
             watch_idle_limit: config.watch_idle_limit,
             store,
+            desk: Desk::new(),
+            peers: part.map(|part| part.peers.clone()),
             clock: Clock::new(),
             fleet,
             data_dir: config.data_dir.clone(),
@@ -185,6 +207,37 @@ impl Links {
             owned: self.owned.clone(),
             wake: self.wake.clone(),
             desired: self.desired.subscribe(),
+            directory: self.directory.subscribe(),
+            look: self.look.clone(),
+        }
+    }
+
+    fn ownership(
+        &self,
+        config: &Config,
+        clients: &Clients,
+        shared: Shared,
+        part: Option<&PeerPart>,
+    ) -> Ownership {
+        let alone = match part {
+            _ if config.redis.is_none() => Some(Alone::Store),
+            None => Some(Alone::Peers),
+            Some(_) => None,
+        };
+        let consent: Arc<dyn Consent> = match part {
+            Some(part) => Arc::new(AskPeers(part.peers.clone())),
+            None => Arc::new(NoPeers),
+        };
+        Ownership {
+            leases: Leases::new(clients.lease.clone(), &config.namespace),
+            followed: Leases::new(clients.watch.clone(), &config.namespace),
+            shared,
+            pod: config.pod_name.clone(),
+            replica: self.replica.clone(),
+            alone,
+            peer_address: part.map(|part| part.address.clone()),
+            directory: self.directory.clone(),
+            consent,
         }
     }
 
@@ -200,6 +253,7 @@ impl Links {
             owned: self.owned.clone(),
             wake: self.wake.clone(),
             housekeeper: self.elected.subscribe(),
+            directory: self.directory.subscribe(),
             desired: self.desired.clone(),
             ready: self.planned.clone(),
         }

@@ -10,7 +10,7 @@ use upriver_model::{CommitId, EntryId, Epoch, FailureClass, IdSet, JournalHeader
 use upriver_sim::invariants::{Broken, proven_before_push};
 use upriver_sim::plans;
 use upriver_sim::remote::{Path, parent};
-use upriver_store::HandleSnapshot;
+use upriver_store::{HandleSnapshot, Opening};
 
 use crate::config::Bug;
 use crate::part::{Digest, Part, hash_text};
@@ -47,6 +47,8 @@ pub(crate) struct Owner {
     built: Option<(Option<CommitId>, CommitId)>,
     pub(crate) proving: Option<Proving>,
     pub(crate) watch: Option<Watch>,
+    /// Streams opened so far; never reused within the epoch.
+    streams: u64,
     /// Files that our own commits were the last to change, when a loss of this number was first repaired.
     own: (u32, BTreeSet<Path>),
     /// Tips that were fetched in this life, and those of them after which a genuine proof was asked for (INV-4).
@@ -70,7 +72,8 @@ impl Digest for Owner {
         self.engine.fingerprint(state);
         let queues = (&self.store_queue, &self.git_queue, &self.flying, &self.built, &self.proving);
         let tips = (&self.fetched, &self.proven, &self.sent, &self.own_tip);
-        hash_text(&(&self.handle, self.connection, queues, &self.watch, &self.own, tips), state);
+        let watch = (&self.watch, self.streams);
+        hash_text(&(&self.handle, self.connection, queues, watch, &self.own, tips), state);
     }
 }
 
@@ -97,6 +100,7 @@ impl Owner {
             built: None,
             proving: None,
             watch: None,
+            streams: 0,
             own: (0, BTreeSet::new()),
             fetched: BTreeSet::new(),
             proven: BTreeSet::new(),
@@ -174,7 +178,11 @@ impl World {
         match command {
             Command::End(_) => owner.end(),
             Command::Prove => self.prove(index, life, events),
-            Command::StartWatch { opening, .. } => {
+            Command::StartWatch { watch, scope_hash, .. } => {
+                owner.streams += 1;
+                // Watcher and owner are one process here, so the owner's epoch orders the watchers of its branch.
+                let (watch_epoch, stream) = (owner.epoch.as_key(), owner.streams);
+                let opening = Opening { watch, watch_epoch, stream, scope_hash };
                 if opening.stream > STREAMS {
                     self.note(Err(Broken {
                         rule: "NOSTUCK",
@@ -204,7 +212,12 @@ impl World {
                     watch.in_flight = false;
                 }
             }
-            Command::StopWatch(_) => owner.watch = None,
+            Command::StopWatch(_) => {
+                owner.watch = None;
+                // The link to it is closed: what it had sent is not heard any more.
+                events.retain(|(_, event)| !is_a_watchers(event));
+            }
+            Command::StaleWatch { .. } => {}
             Command::Fetch { .. } | Command::ReadRef => owner.git_queue.push_back(command),
             Command::Build { base, units } => {
                 let event = self.build(index, &base, &units);
@@ -313,4 +326,11 @@ impl World {
             self.owners[index].edit().own_tip = Some(new.clone());
         }
     }
+}
+
+fn is_a_watchers(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Opening(_) | Event::Frame(_) | Event::Snapshot(_) | Event::Expired { .. } | Event::Health(..)
+    )
 }

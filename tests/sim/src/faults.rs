@@ -24,6 +24,8 @@ enum OfProcess {
 #[derive(Clone, Copy, Debug)]
 enum OfWatch {
     Died,
+    Moved,
+    Outdated,
     Broken,
     Compaction,
     PlansChanged,
@@ -84,6 +86,15 @@ const LOSSES: &[Fault] = &[
     Fault::Process(OfProcess::Freeze),
     Fault::Process(OfProcess::Thaw),
 ];
+const FLEET: &[Fault] = &[
+    Fault::Watch(OfWatch::Moved),
+    Fault::Watch(OfWatch::Moved),
+    Fault::Watch(OfWatch::Moved),
+    Fault::Watch(OfWatch::Outdated),
+    Fault::Watch(OfWatch::PlansChanged),
+    Fault::Process(OfProcess::HandOver),
+    Fault::Process(OfProcess::HandOver),
+];
 const REMOTE: &[Fault] = &[
     Fault::Remote(OfRemote::PushAnswerLost),
     Fault::Remote(OfRemote::PushAnswerLost),
@@ -105,6 +116,7 @@ pub(crate) fn trouble(world: &mut World) -> Result<(), Broken> {
         Profile::StoreLoss => &[LOSSES],
         Profile::Remote => &[REMOTE],
         Profile::Everything => &[CRASHES, LOSSES, REMOTE],
+        Profile::Fleet => &[FLEET, CRASHES, LOSSES],
     };
     let Some(menu) = world.s.rng.pick(menus) else { return Ok(()) };
     let Some(fault) = world.s.rng.pick(menu) else { return Ok(()) };
@@ -153,6 +165,20 @@ fn of_watch(world: &mut World, fault: OfWatch) -> bool {
             owner.step(s, owner.engine.life(), Event::WatchDied(watch));
             true
         }),
+        // Another replica holds the claim now, and connects; the owner lets the former watcher go.
+        OfWatch::Moved => on_owner(world, |owner, s| {
+            let watch = owner.watches.keys().nth(s.rng.below(owner.watches.len())).cloned();
+            let Some(watch) = watch else { return false };
+            s.watch_claims.move_on(&watch);
+            owner.let_go(&watch);
+            owner.step(s, owner.engine.life(), Event::WatchDied(watch));
+            true
+        }),
+        // The next to connect is one that has not noticed yet that it lost its claim.
+        OfWatch::Outdated => {
+            world.s.watch_claims.outdated = true;
+            true
+        }
         OfWatch::Broken => on_owner(world, |owner, s| {
             let (index, trouble) = (s.rng.below(owner.watches.len()), s.rng.once_in(2));
             let watch = owner.watches.values_mut().nth(index);

@@ -20,6 +20,7 @@ pub mod remote;
 mod rng;
 mod shared;
 mod storing;
+mod watch_claims;
 mod watcher;
 mod world;
 
@@ -41,11 +42,14 @@ pub enum Profile {
     Remote,
     /// All of them.
     Everything,
+    /// Watches move between replicas, and some that have lost theirs do not know it yet; with crashes and losses.
+    Fleet,
 }
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 5] = [Self::Calm, Self::Crashes, Self::StoreLoss, Self::Remote, Self::Everything];
+    pub const ALL: [Self; 6] =
+        [Self::Calm, Self::Crashes, Self::StoreLoss, Self::Remote, Self::Everything, Self::Fleet];
 
     /// Its word in `SIM_SEED`.
     #[must_use]
@@ -56,6 +60,7 @@ impl Profile {
             Self::StoreLoss => "store-loss",
             Self::Remote => "remote",
             Self::Everything => "everything",
+            Self::Fleet => "fleet",
         }
     }
 
@@ -87,6 +92,10 @@ pub enum Bug {
     SettledBeforePush,
     /// After a loss nobody asks what our own commits wrote (F27).
     CommitsForgotten,
+    /// A watch goes on from now when its cursor has expired.
+    ExpiredIgnored,
+    /// A frame that the owner could not take is not sent again.
+    HeldFrameDropped,
 }
 
 /// A schedule that broke an invariant.

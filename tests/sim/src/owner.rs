@@ -281,13 +281,15 @@ impl Owner {
         match command {
             Command::End(_) => self.end(),
             Command::Prove => self.proof = Some((life, Proof::Asked { fetches: self.fetches })),
-            Command::StartWatch { opening, subscriptions } => {
-                let watch = opening.watch.clone();
-                self.watches.insert(watch, Watcher::new(life, opening, subscriptions));
+            Command::StartWatch { watch, subscriptions, scope_hash } => {
+                let opening = s.watch_claims.open(&watch, scope_hash);
+                self.watches.insert(watch, Watcher::new(life, opening, subscriptions, s.bug));
             }
-            Command::UpdateWatch { opening, subscriptions } => {
-                self.tell(&opening.watch.clone(), ToWatch::Update(opening, subscriptions));
+            Command::UpdateWatch { watch, subscriptions, scope_hash } => {
+                let opening = s.watch_claims.reopen(self.watches.get(&watch), &watch, scope_hash);
+                self.tell(&watch, ToWatch::Update(opening, subscriptions));
             }
+            Command::StaleWatch { watch, epoch } => s.watch_claims.go_above(&watch, epoch),
             Command::BeginWatch(opening, start) => {
                 self.tell(&opening.watch.clone(), ToWatch::Begin(opening, start));
             }
@@ -299,7 +301,9 @@ impl Owner {
             }
             Command::Ack(opening, seq) => self.tell(&opening.watch, ToWatch::Ack(opening.stream, seq)),
             Command::Hold(opening, seq) => self.tell(&opening.watch, ToWatch::Hold(opening.stream, seq)),
-            Command::StopWatch(watch) => drop(self.watches.remove(&watch)),
+            Command::StopWatch(watch) => {
+                self.let_go(&watch);
+            }
             Command::Push if s.has_bug(Bug::SettleBeforePush) => {
                 self.git_queue.push_back((u32::MAX, Command::Push));
                 self.step(s, life, Event::Pushed(Ok(())));
@@ -321,6 +325,12 @@ impl Owner {
             | Command::Intend(..)
             | Command::Settle(_) => self.store_queue.push_back((life, command)),
         }
+    }
+
+    /// The link to a watcher is closed: what it had sent is not heard any more.
+    pub(crate) fn let_go(&mut self, watch: &WatchKey) {
+        self.watches.remove(watch);
+        self.inbox.retain(|(_, event)| watch_of(event) != Some(watch));
     }
 
     fn tell(&mut self, watch: &WatchKey, message: ToWatch) {
@@ -424,4 +434,15 @@ fn short(text: &str) -> String {
     }
     let cut = (0..=MOST).rev().find(|index| plain.is_char_boundary(*index)).unwrap_or(0);
     format!("{} …", &plain[..cut])
+}
+
+/// The watch that an event comes from, if a watcher sent it.
+fn watch_of(event: &Event) -> Option<&WatchKey> {
+    match event {
+        Event::Opening(opening) | Event::Expired { opening, .. } => Some(&opening.watch),
+        Event::Frame(frame) => Some(&frame.opening.watch),
+        Event::Snapshot(snapshot) => Some(&snapshot.opening.watch),
+        Event::Health(watch, _) => Some(watch),
+        _ => None,
+    }
 }

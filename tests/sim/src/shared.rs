@@ -14,6 +14,7 @@ use crate::invariants::{Broken, Checks, Listed};
 use crate::plans::Plans;
 use crate::remote::Remote;
 use crate::rng::Rng;
+use crate::watch_claims::WatchClaims;
 use crate::{Bug, Profile};
 
 /// The claim's Lease, with the session of its holder: who may act, since which epoch.
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) moments: Vec<(StoreSnapshot, Listed)>,
     pub(crate) remote: Remote,
     pub(crate) lease: Lease,
+    pub(crate) watch_claims: WatchClaims,
     pub(crate) plans: Plans,
     pub(crate) plan_version: u64,
     pub(crate) profile: Profile,
@@ -80,6 +82,7 @@ impl Shared {
             moments: Vec::new(),
             remote: Remote::default(),
             lease: Lease::default(),
+            watch_claims: WatchClaims::default(),
             plan_version: 1,
             profile,
             bug,

@@ -11,6 +11,7 @@ use upriver_engine::branch::{
 use upriver_model::{ResourceVersion, TargetScope};
 use upriver_store::Opening;
 
+use crate::Bug;
 use crate::cluster::{self, Cluster, ClusterEvent};
 use crate::rng::Rng;
 
@@ -87,10 +88,16 @@ pub(crate) struct Watcher {
     last_sent: Option<u64>,
     seen: BTreeMap<u64, u64>,
     backfills: Vec<Backfill>,
+    bug: Option<Bug>,
 }
 
 impl Watcher {
-    pub(crate) fn new(life: u32, opening: Opening, subscriptions: Vec<Subscription>) -> Self {
+    pub(crate) fn new(
+        life: u32,
+        opening: Opening,
+        subscriptions: Vec<Subscription>,
+        bug: Option<Bug>,
+    ) -> Self {
         Self {
             life,
             kind: cluster::kind_of(&opening.watch.gvr),
@@ -106,7 +113,12 @@ impl Watcher {
             last_sent: None,
             seen: BTreeMap::new(),
             backfills: Vec::new(),
+            bug,
         }
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.opening.watch_epoch
     }
 
     fn frame_due(&self, now: u64) -> bool {
@@ -232,6 +244,12 @@ impl Watcher {
             ToWatch::Hold(of, seq) => {
                 if of == stream && self.in_flight.as_ref().is_some_and(|frame| frame.seq == seq) {
                     self.again_at = Some(now + 1_000);
+                    if self.bug == Some(Bug::HeldFrameDropped) {
+                        // Its number goes to the next one, or the owner would notice a gap.
+                        self.seq -= 1;
+                        self.in_flight = None;
+                        self.again_at = None;
+                    }
                 }
             }
         }
@@ -280,7 +298,12 @@ impl Watcher {
             }
             Start::Resume(rv) => {
                 let after = self.cursor.or_else(|| rv.number()).unwrap_or(0);
-                if after < cluster.compacted || after > cluster.rv {
+                let expired = after < cluster.compacted || after > cluster.rv;
+                if expired && self.bug == Some(Bug::ExpiredIgnored) {
+                    self.state = State::Following { after: cluster.rv };
+                    return vec![Event::Health(watch, WatchHealth::Live)];
+                }
+                if expired {
                     let rewound = after > cluster.rv;
                     self.state = State::Expired;
                     return vec![Event::Expired { opening: self.opening.clone(), rewound }];
@@ -294,6 +317,10 @@ impl Watcher {
     fn read(&mut self, cluster: &Cluster, rng: &mut Rng) -> Vec<Event> {
         let State::Following { after } = &mut self.state else { return Vec::new() };
         let Some(event) = cluster.after(self.kind, *after) else { return Vec::new() };
+        if event.rv <= cluster.compacted && self.bug == Some(Bug::ExpiredIgnored) {
+            *after = cluster.compacted;
+            return Vec::new();
+        }
         if event.rv <= cluster.compacted {
             self.state = State::Expired;
             return vec![Event::Expired { opening: self.opening.clone(), rewound: false }];

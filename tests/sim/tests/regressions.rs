@@ -115,7 +115,7 @@ impl Story {
         }));
         story.tell(Event::Loaded(Box::default()));
         let commands = story.tell(fetched("tip-0"));
-        let opening = started(&commands);
+        let opening = started(&commands, 1);
         story.tell(Event::Opening(opening.clone()));
         (story, opening)
     }
@@ -170,9 +170,12 @@ impl Story {
     }
 }
 
-fn started(commands: &[Command]) -> Opening {
+/// What the wanted watcher opens first.
+fn started(commands: &[Command], stream: u64) -> Opening {
     let opening = commands.iter().find_map(|command| match command {
-        Command::StartWatch { opening, .. } => Some(opening.clone()),
+        Command::StartWatch { watch, scope_hash, .. } => {
+            Some(Opening { watch: watch.clone(), watch_epoch: 1, stream, scope_hash: scope_hash.clone() })
+        }
         _ => None,
     });
     opening.expect("a watch is started")
@@ -199,7 +202,7 @@ fn every_replay_of_a_watch_key_is_an_obligation_of_its_own() {
     });
     assert!(paid.is_some());
 
-    let second = started(&story.tell(Event::WatchDied(watch())));
+    let second = started(&story.tell(Event::WatchDied(watch())), 2);
     story.tell(Event::Opening(second.clone()));
     let commands = story.opened(&second, None);
     assert!(raises(&commands), "a replay that sets the cursor has its own generation: {commands:?}");

@@ -23,7 +23,7 @@ fn holds(seed: u64, profile: Profile) -> usize {
 }
 
 fn all_hold(profile: Profile) {
-    let count = schedules() / 5;
+    let count = schedules() / Profile::ALL.len() as u64;
     let mut steps = 0;
     let begun = std::time::Instant::now();
     for seed in 0..count {
@@ -55,6 +55,11 @@ fn schedules_with_remote_trouble() {
 #[test]
 fn schedules_with_everything() {
     all_hold(Profile::Everything);
+}
+
+#[test]
+fn schedules_with_watches_that_move() {
+    all_hold(Profile::Fleet);
 }
 
 /// `SIM_SEED=crashes-17 cargo test -p upriver-sim one_seed -- --nocapture`
@@ -131,4 +136,14 @@ fn a_successor_that_forgets_is_caught() {
     is_caught(Bug::AttemptsForgotten, Profile::Crashes, &["FINAL", "INV-3"]);
     is_caught(Bug::EntriesForgotten, Profile::Crashes, &["INV-3", "FINAL"]);
     is_caught(Bug::CommitsForgotten, Profile::StoreLoss, &["FINAL"]);
+}
+
+#[test]
+fn an_expired_cursor_that_is_ignored_is_caught() {
+    is_caught(Bug::ExpiredIgnored, Profile::Crashes, &["FINAL"]);
+}
+
+#[test]
+fn a_frame_that_is_dropped_when_the_journal_is_full_is_caught() {
+    is_caught(Bug::HeldFrameDropped, Profile::Remote, &["INV-2"]);
 }

@@ -326,25 +326,37 @@ pub enum Command {
     Adopt,
     /// Read the journal.
     Load,
-    /// Start a watcher; it opens its stream first.
+    /// A watcher is wanted, here or in another replica. It opens a stream of its own numbering first.
     StartWatch {
-        /// The stream it shall open.
-        opening: Opening,
+        /// What it shall watch.
+        watch: WatchKey,
         /// What it matches.
         subscriptions: Vec<Subscription>,
+        /// Hash of the subscriptions, for its opening.
+        scope_hash: String,
     },
-    /// Change what a running watcher matches; it opens the new stream between two frames.
+    /// Change what a running watcher matches; it opens a new stream between two frames.
     UpdateWatch {
-        /// The stream it shall open.
-        opening: Opening,
+        /// The watch.
+        watch: WatchKey,
         /// What it matches from then on.
         subscriptions: Vec<Subscription>,
+        /// Hash of the subscriptions, for its opening.
+        scope_hash: String,
+    },
+    /// The watcher's epoch is behind the one that the store holds: it is not the present one, or its Lease was restored
+    /// from a backup (F17).
+    StaleWatch {
+        /// The watch.
+        watch: WatchKey,
+        /// The stored epoch.
+        epoch: u64,
     },
     /// The stream is open: begin.
     BeginWatch(Opening, Start),
     /// Go on after an [`Command::UpdateWatch`].
     ContinueWatch(Opening),
-    /// End a watcher.
+    /// A watcher is not listened to any more.
     StopWatch(WatchKey),
     /// List for some scopes beside the running stream.
     Backfill(Opening, Vec<TargetScope>),

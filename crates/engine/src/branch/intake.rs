@@ -10,7 +10,7 @@ use crate::time::Tick;
 impl Branch {
     pub(super) fn frame(&mut self, frame: WatchFrame) {
         let Some(watch) = self.watches.get(&frame.opening.watch) else { return };
-        if watch.opening != frame.opening {
+        if !watch.is_open_as(&frame.opening) {
             return;
         }
         let mut entries = Vec::new();
@@ -79,7 +79,7 @@ impl Branch {
             }
             AppendReply::Gap | AppendReply::Stale | AppendReply::Rescope => {
                 let current = self.watches.get(&pending.opening.watch);
-                if current.is_some_and(|watch| watch.opening == pending.opening) {
+                if current.is_some_and(|watch| watch.is_open_as(&pending.opening)) {
                     self.restart_watch(&pending.opening.watch);
                 }
             }
@@ -88,7 +88,7 @@ impl Branch {
 
     /// True if the subscriptions of a watch have changed since this stream was opened.
     fn wants_other(&self, opening: &Opening) -> bool {
-        let current = self.watches.get(&opening.watch).is_some_and(|watch| watch.opening == *opening);
+        let current = self.watches.get(&opening.watch).is_some_and(|watch| watch.is_open_as(opening));
         current && scope_hash(&self.subscriptions_of(&opening.watch)) != opening.scope_hash
     }
 

@@ -111,7 +111,6 @@ impl Branch {
             loaded,
             next_entry,
             next_attempt,
-            next_stream,
             lost,
             next_poll,
             git_failures,
@@ -126,7 +125,7 @@ impl Branch {
         } = self;
         let numbers = (life, store_failures, next_entry, next_attempt, git_failures, losses);
         let flags = (options.clean, lost, taken_over, configured, draining, full);
-        let streams = (scopes, watches, pending_frames, pending_replays, clears, next_stream);
+        let streams = (scopes, watches, pending_frames, pending_replays, clears);
         let tips = (tip, last_settled, suspicious, subtrees, open_attempts);
         let work = (ledger, windows, queue, round, loaded, handled);
         let text = (options.epoch, phase, next_poll, incarnation, numbers, flags, streams, tips, work);

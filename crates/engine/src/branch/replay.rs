@@ -7,7 +7,7 @@ use upriver_model::{
 };
 use upriver_store::{Clear, ClearReply};
 
-use super::streams::{Listing, covered};
+use super::streams::{Listing, StreamOrder, covered, order_of};
 use super::{Branch, Command, Member, Replayed, Snapshot, Unit, UnitKind};
 use crate::time::Tick;
 use crate::window::Change;
@@ -114,9 +114,8 @@ impl Branch {
     pub(super) fn snapshot(&mut self, snapshot: Snapshot) {
         // A backfill may outlive an update of its watch's subscriptions, but never its watcher.
         let fits = self.watches.get(&snapshot.opening.watch).is_some_and(|watch| {
-            watch.opening == snapshot.opening
-                || (!snapshot.scopes.is_empty()
-                    && (watch.first_stream..=watch.opening.stream).contains(&snapshot.opening.stream))
+            watch.is_open_as(&snapshot.opening)
+                || (!snapshot.scopes.is_empty() && watch.had_opened(&snapshot.opening))
         });
         if !fits {
             return;
@@ -186,7 +185,7 @@ impl Branch {
     }
 
     /// The source went back in time: what was seen there says nothing about the versions to come.
-    pub(super) fn drop_guards(&mut self, key: &TargetScope, stream: u64) {
+    pub(super) fn drop_guards(&mut self, key: &TargetScope, stream: StreamOrder) {
         // Not a number: nothing that is stored counts as newer.
         self.put_inventory(key, ResourceVersion::new(""), Vec::new());
         if let Some(scope) = self.scopes.get_mut(key) {
@@ -220,14 +219,14 @@ impl Branch {
             scope: replayed.scope.clone(),
             generation: replayed.generation,
             spec_hash: format!("{}@{}", replayed.spec_hash, replayed.list_rv),
-            // Streams of one epoch begin in this process; a list of an earlier stream was refused in `snapshot`.
+            // A list of an earlier stream was refused in `snapshot`.
             opening: None,
             list_rv: replayed.list_rv.clone(),
             inventory: replayed.inventory.clone(),
         })));
         self.clears.push_back((replayed.scope.clone(), Clearing::Obligation(replayed.generation)));
         if let Some(scope) = self.scopes.get_mut(&replayed.scope)
-            && replayed.opening.stream > scope.rewound_in
+            && order_of(&replayed.opening) > scope.rewound_in
         {
             // What the list covers is passed; what came after it waits for the answer.
             scope.list_rv = Some(replayed.list_rv.clone());

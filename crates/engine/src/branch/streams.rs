@@ -26,7 +26,14 @@ pub(super) struct Scope {
     /// The inventory does not know all that our commits wrote: the next list asks them too (F27).
     pub(super) reclaim: bool,
     /// Stream in which the source was found to have gone back: lists of it and before are of another time (F18).
-    pub(super) rewound_in: u64,
+    pub(super) rewound_in: StreamOrder,
+}
+
+/// Watch epoch and stream: orders all streams of one watch.
+pub(super) type StreamOrder = (u64, u64);
+
+pub(super) fn order_of(opening: &Opening) -> StreamOrder {
+    (opening.watch_epoch, opening.stream)
 }
 
 impl Scope {
@@ -80,13 +87,40 @@ pub(super) enum WatchPhase {
 /// One watch of this branch.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
-    pub(super) opening: Opening,
-    /// Stream that its watcher was started with: lists of an earlier one are of another watcher.
-    pub(super) first_stream: u64,
+    /// What its watcher was asked to match last.
+    scope_hash: String,
+    /// The stream that its watcher opened last; none before its first.
+    opening: Option<Opening>,
+    /// The first stream of its watcher: lists of an earlier one are of another watcher.
+    first: StreamOrder,
     pub(super) phase: WatchPhase,
     /// True until the watcher has begun once with this stream's predecessor.
     pub(super) begun: bool,
     pub(super) health: WatchHealth,
+}
+
+impl Watch {
+    fn wanted(scope_hash: String) -> Self {
+        Self {
+            scope_hash,
+            opening: None,
+            first: (0, 0),
+            phase: WatchPhase::Starting,
+            begun: false,
+            health: WatchHealth::Replaying,
+        }
+    }
+
+    /// True if this is its present stream.
+    pub(super) fn is_open_as(&self, opening: &Opening) -> bool {
+        self.opening.as_ref() == Some(opening)
+    }
+
+    /// True if its present watcher opened this stream, now or before.
+    pub(super) fn had_opened(&self, opening: &Opening) -> bool {
+        let last = self.opening.as_ref().map(order_of);
+        last.is_some_and(|last| (self.first..=last).contains(&order_of(opening)))
+    }
 }
 
 /// A frame on its way to the store.
@@ -199,7 +233,7 @@ impl Branch {
                 held: Vec::new(),
                 list_rv,
                 reclaim,
-                rewound_in: 0,
+                rewound_in: (0, 0),
             },
         );
     }
@@ -227,48 +261,26 @@ impl Branch {
             let hash = scope_hash(&subscriptions);
             match self.watches.get(&key) {
                 None => self.start_watch(key, subscriptions, hash),
-                Some(watch) if watch.opening.scope_hash != hash => {
-                    self.update_watch(&key, subscriptions, hash)
-                }
+                Some(watch) if watch.scope_hash != hash => self.update_watch(&key, subscriptions, hash),
                 Some(_) => {}
             }
         }
     }
 
-    fn fresh_opening(&mut self, watch: &WatchKey, scope_hash: String) -> Opening {
-        let stream = self.next_stream.entry(watch.clone()).or_insert(0);
-        *stream += 1;
-        // Watcher and owner are one replica here, so the owner's epoch orders the watchers of this branch.
-        Opening {
-            watch: watch.clone(),
-            watch_epoch: self.options.epoch.as_key(),
-            stream: *stream,
-            scope_hash,
-        }
+    fn start_watch(&mut self, watch: WatchKey, subscriptions: Vec<Subscription>, scope_hash: String) {
+        self.watches.insert(watch.clone(), Watch::wanted(scope_hash.clone()));
+        self.out.push(Command::StartWatch { watch, subscriptions, scope_hash });
     }
 
-    fn start_watch(&mut self, key: WatchKey, subscriptions: Vec<Subscription>, hash: String) {
-        let opening = self.fresh_opening(&key, hash);
-        self.out.push(Command::StartWatch { opening: opening.clone(), subscriptions });
-        let watch = Watch {
-            first_stream: opening.stream,
-            opening,
-            phase: WatchPhase::Starting,
-            begun: false,
-            health: WatchHealth::Replaying,
-        };
-        self.watches.insert(key, watch);
-    }
-
-    fn update_watch(&mut self, key: &WatchKey, subscriptions: Vec<Subscription>, hash: String) {
-        let begun = self.watches.get(key).is_some_and(|watch| watch.begun);
-        if !begun {
+    fn update_watch(&mut self, key: &WatchKey, subscriptions: Vec<Subscription>, scope_hash: String) {
+        let Some(watch) = self.watches.get_mut(key) else { return };
+        if watch.begun {
+            watch.scope_hash.clone_from(&scope_hash);
+            self.out.push(Command::UpdateWatch { watch: key.clone(), subscriptions, scope_hash });
+        } else {
             self.out.push(Command::StopWatch(key.clone()));
-            self.start_watch(key.clone(), subscriptions, hash);
-            return;
+            self.start_watch(key.clone(), subscriptions, scope_hash);
         }
-        let opening = self.fresh_opening(key, hash);
-        self.out.push(Command::UpdateWatch { opening, subscriptions });
     }
 
     /// Starts a watch over, from its cursor.
@@ -293,22 +305,29 @@ impl Branch {
 
     pub(super) fn opening(&mut self, opening: Opening) {
         let Some(watch) = self.watches.get_mut(&opening.watch) else { return };
-        if opening.stream < watch.opening.stream {
-            return;
+        let order = order_of(&opening);
+        match &watch.opening {
+            Some(last) if order <= order_of(last) => return,
+            Some(_) => {}
+            None => watch.first = order,
         }
         watch.phase = WatchPhase::Opening { begin: !watch.begun };
-        watch.opening = opening.clone();
+        watch.opening = Some(opening.clone());
         self.out.push(Command::Open(opening));
     }
 
     pub(super) fn opened(&mut self, opening: &Opening, reply: OpenReply) {
         let Some(watch) = self.watches.get_mut(&opening.watch) else { return };
-        if watch.opening != *opening {
+        if !watch.is_open_as(opening) {
             return;
         }
-        let OpenReply::Opened { cursor } = reply else {
-            self.restart_watch(&opening.watch);
-            return;
+        let cursor = match reply {
+            OpenReply::Opened { cursor } => cursor,
+            OpenReply::Stale { epoch } => {
+                self.out.push(Command::StaleWatch { watch: opening.watch.clone(), epoch });
+                self.restart_watch(&opening.watch);
+                return;
+            }
         };
         let begin = matches!(watch.phase, WatchPhase::Opening { begin: true });
         watch.phase = WatchPhase::Running;
@@ -372,7 +391,7 @@ impl Branch {
         if watch.phase != WatchPhase::Running {
             return;
         }
-        let opening = watch.opening.clone();
+        let Some(opening) = watch.opening.clone() else { return };
         let mut wanted = Vec::new();
         for (name, scope) in &mut self.scopes {
             let here = scope.subscription.watch == *key;
@@ -387,7 +406,7 @@ impl Branch {
     }
 
     pub(super) fn expired(&mut self, opening: &Opening, rewound: bool) {
-        if self.watches.get(&opening.watch).is_none_or(|watch| watch.opening != *opening) {
+        if self.watches.get(&opening.watch).is_none_or(|watch| !watch.is_open_as(opening)) {
             return;
         }
         let scopes = self.keys_of(&opening.watch);
@@ -396,7 +415,7 @@ impl Branch {
             self.reclaim(&scopes);
             // Versions start over: the guard would drop every event to come.
             for key in &scopes {
-                self.drop_guards(key, opening.stream);
+                self.drop_guards(key, order_of(opening));
             }
         }
         self.mark_dirty(scopes);

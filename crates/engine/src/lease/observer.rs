@@ -1,389 +1,411 @@
-//! Other sessions, seen through consistent lists, and what their silence allows.
+//! The fleet, seen through consistent lists, and what it allows: fencing, taking, offering, collecting.
+//!
+//! Nobody acts on a computation alone: placement says who should try first, and only the Lease that names us makes us a
+//! holder. So two replicas whose views differ for a moment lose a write, and never a claim (F8).
+
+mod survey;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use upriver_model::Epoch;
 
 use super::LeaseRecord;
+use super::claim::{ClaimKey, ClaimKind};
+use super::leftovers::Leftovers;
+use super::look::{ClaimAct, Company, Look, Seen, Sighting};
+use super::moves::Moves;
+use super::placement::{Placement, rank};
+use super::sessions::Sessions;
 use crate::time::Tick;
 
-/// Own successful renewals for which one resourceVersion must stand still before its session is fenced (F19).
-const SILENT_RENEWALS: u32 = 4;
-/// Renewals closer together than this count once.
-const RENEWAL_GAP_MS: u64 = 1_500;
-/// A fenced session is kept so long after it was first seen fenced, in case its process still sleeps.
-const COLLECT_AFTER_MS: u64 = 3_600_000;
-/// Of those, so many without a failure between them at the end.
-const IN_A_ROW: u32 = 2;
+/// A free claim that nobody took for so long may be taken by anyone, …
+const ANYONE_AFTER_MS: u64 = 3_000;
+/// … each choice after the first so much later than the one before.
+const RANK_STEP_MS: u64 = 1_000;
+/// A successor that was named has a free claim to itself for so long.
+const SUCCESSOR_FIRST_MS: u64 = 2_000;
+/// While somebody hands claims over, they are looked for so often.
+const HAND_OVER_LOOK_MS: u64 = 500;
 
-/// A consistent list of all sessions and claims: one LIST with the resourceVersion unset, sent after our own renewal.
-#[derive(Clone, Debug, Default)]
-pub struct Sighting {
-    /// Session Leases by name, which is the identity of their holder.
-    pub sessions: BTreeMap<String, LeaseRecord>,
-    /// Claim Leases by name.
-    pub claims: BTreeMap<String, LeaseRecord>,
+/// Who may act under a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing<'a> {
+    /// Nobody: it may be taken.
+    Free,
+    /// The holder's session is neither ours nor known to be fenced.
+    Held(&'a str),
 }
 
-/// What to write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClaimAct {
-    /// Clear the holder of exactly this version of a session.
-    Fence(LeaseRecord),
-    /// Delete exactly this version of a session that was fenced long ago and that no claim names.
-    Collect(LeaseRecord),
-    /// A session that a claim names does not exist: create it in fenced form; "already exists" means it lives (F6).
-    CreateFenced {
-        /// Name of the session.
-        session: String,
-    },
-    /// Take a claim: `record` as seen, or create it. The epoch is above the Lease's and the store's.
-    Take {
-        /// Name of the claim.
-        claim: String,
-        /// The Lease as seen; `None` to create it.
-        record: Option<LeaseRecord>,
-    },
-    /// The Lease names us: we hold it, with this epoch.
-    Held {
-        /// Name of the claim.
-        claim: String,
-        /// Its epoch.
-        epoch: Epoch,
-        /// The Lease.
-        record: LeaseRecord,
-    },
-    /// We held it and the Lease names someone else: drop it.
-    Gone {
-        /// Name of the claim.
-        claim: String,
-    },
+/// Whether placement names us for a free claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    First,
+    Later,
 }
 
+/// A free claim, since when.
 #[derive(Clone, Debug)]
-struct Silence {
-    rv: String,
-    renewals: u32,
-    last: Tick,
-    /// It was seen to change: its process is alive.
-    spoke: bool,
+struct Free {
+    rv: Option<String>,
+    since: Tick,
 }
 
 /// The observer of one session.
 #[derive(Debug)]
 pub struct Observer {
     me: String,
-    pod: String,
-    silences: BTreeMap<String, Silence>,
+    company: Company,
+    sessions: Sessions,
+    moves: Moves,
+    leftovers: Leftovers,
     held: BTreeSet<String>,
-    /// When a session was first seen fenced.
-    fenced: BTreeMap<String, Tick>,
+    /// Claims that we stopped acting under, with the last epoch that we had.
+    given_up: BTreeMap<String, Epoch>,
+    free: BTreeMap<String, Free>,
+    /// When a claim was last seen with a living holder.
+    owned_at: BTreeMap<String, Tick>,
+    begun: Option<Tick>,
+    draining: bool,
+    /// Of the last look, for the end: members, and claims with their living holders.
+    members: BTreeSet<String>,
+    holders: BTreeMap<String, (ClaimKind, Option<String>)>,
+    placements: BTreeMap<ClaimKind, Placement>,
 }
 
 impl Observer {
     /// An observer for the session `me` in `pod` (empty if it runs in none).
     #[must_use]
-    pub fn new(me: &str, pod: &str) -> Self {
+    pub fn new(me: &str, pod: &str, company: Company) -> Self {
         Self {
             me: me.to_owned(),
-            pod: pod.to_owned(),
-            silences: BTreeMap::new(),
+            company,
+            sessions: Sessions::new(me, pod),
+            moves: Moves::default(),
+            leftovers: Leftovers::default(),
             held: BTreeSet::new(),
-            fenced: BTreeMap::new(),
+            given_up: BTreeMap::new(),
+            free: BTreeMap::new(),
+            owned_at: BTreeMap::new(),
+            begun: None,
+            draining: false,
+            members: BTreeSet::new(),
+            holders: BTreeMap::new(),
+            placements: BTreeMap::new(),
         }
     }
 
-    /// Takes a list that was sent after an own successful renewal; `in_a_row` is that session's count.
-    pub fn observe(
-        &mut self,
-        now: Tick,
-        in_a_row: u32,
-        wanted: &BTreeSet<String>,
-        sighting: &Sighting,
-    ) -> Vec<ClaimAct> {
-        let mut acts = self.watch_sessions(now, in_a_row, sighting);
-        let fencing: BTreeSet<String> = acts
-            .iter()
-            .filter_map(|act| match act {
-                ClaimAct::Fence(record) => Some(record.name.clone()),
-                ClaimAct::CreateFenced { .. }
-                | ClaimAct::Collect(_)
-                | ClaimAct::Take { .. }
-                | ClaimAct::Held { .. }
-                | ClaimAct::Gone { .. } => None,
-            })
+    /// Takes a list that was sent after an own successful renewal.
+    pub fn observe(&mut self, look: Look<'_>) -> Seen {
+        let silent = self.sessions.watch(look.now, look.in_a_row, look.sighting);
+        let fencing: BTreeSet<&str> = silent.iter().map(|record| record.name.as_str()).collect();
+        let me = self.me.clone();
+        let members = self.members(&me, look.sighting, &fencing);
+        self.moves.see(look.now, &members);
+        let standings: BTreeMap<&str, Standing<'_>> = look
+            .wanted
+            .keys()
+            .map(|claim| (claim.as_str(), standing(claim, look.sighting, &fencing)))
             .collect();
-        let mut missing = BTreeSet::new();
-        for claim in wanted {
-            acts.extend(self.look_at_claim(claim, sighting, &fencing, &mut missing));
+        self.remember(look, &members, &standings);
+        self.placements = self.spread();
+        let mut seen = Seen { acts: silent.into_iter().map(ClaimAct::Fence).collect(), ..Seen::default() };
+        for (claim, key) in look.wanted {
+            let taker = self.placements.get(&key.kind()).and_then(|placement| placement.taker(claim));
+            let choice = if taker == Some(me.as_str()) { Choice::First } else { Choice::Later };
+            self.look_at_claim(look, claim, standings[claim.as_str()], choice, &members, &mut seen);
         }
-        for claim in self.held.difference(wanted).cloned().collect::<Vec<_>>() {
-            self.held.remove(&claim);
+        seen.acts.extend(self.offers(look.now));
+        self.forget_unwanted(look.wanted);
+        seen.acts.extend(self.unwanted(look));
+        seen.acts.extend(missing_sessions(look));
+        seen.acts.extend(self.leftovers.collect(look.now, look.wanted, look.sighting));
+        if self.somebody_hands_over(look) {
+            seen.again_ms = Some(seen.again_ms.unwrap_or(u64::MAX).min(HAND_OVER_LOOK_MS));
         }
-        acts.extend(missing.into_iter().map(|session| ClaimAct::CreateFenced { session }));
-        acts.extend(self.collect(now, sighting));
-        acts
+        seen.directory = self.directory(look, &standings);
+        seen
     }
 
-    /// Where only one replica may run: another that was seen alive and comes first. One that holds claims comes before one
-    /// that holds none, then the lower name, so that of two exactly one gives way.
+    /// From now on nothing is taken, and nothing is offered.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Who should have our claims when we end, as far as the last look tells.
+    #[must_use]
+    pub fn successors(&self, claims: &BTreeSet<String>) -> BTreeMap<String, String> {
+        let members: BTreeSet<&str> =
+            self.members.iter().map(String::as_str).filter(|member| *member != self.me).collect();
+        let mut successors = BTreeMap::new();
+        for kind in ClaimKind::ALL {
+            let of_kind = self.holders.iter().filter(|(_, (of, _))| *of == kind);
+            let view = of_kind
+                .map(|(claim, (_, holder))| {
+                    let living =
+                        holder.as_deref().filter(|holder| *holder != self.me && !claims.contains(claim));
+                    (claim.as_str(), living)
+                })
+                .collect();
+            let placement = Placement::new(&view, &members);
+            let ours = claims.iter().filter(|claim| view.contains_key(claim.as_str()));
+            successors
+                .extend(ours.filter_map(|claim| Some((claim.clone(), placement.taker(claim)?.to_owned()))));
+        }
+        successors
+    }
+
+    /// Claims of ours that belong elsewhere, as far as the last look tells: few at a time, so this is asked again after
+    /// each that was handed over or refused.
+    pub fn offers(&mut self, now: Tick) -> Vec<ClaimAct> {
+        let mut offers = Vec::new();
+        if self.draining {
+            return offers;
+        }
+        for claim in &self.held {
+            let kind = self.holders.get(claim).map(|(kind, _)| *kind);
+            let Some(placement) = kind.and_then(|kind| self.placements.get_mut(&kind)) else { continue };
+            let Some(to) = placement.receiver(claim).map(str::to_owned) else { continue };
+            // What is on its way already evens the fleet out as well: it counts before more is offered.
+            let begun = self.moves.begin(now, claim);
+            if begun || self.moves.is_on_its_way(claim) {
+                placement.moved(claim, &to);
+            }
+            if begun {
+                offers.push(ClaimAct::Offer { claim: claim.clone(), to });
+            }
+        }
+        offers
+    }
+
+    /// Where only one replica may run: another that was seen alive and comes first.
     #[must_use]
     pub fn gives_way_to(&self, sighting: &Sighting) -> Option<String> {
-        let rank = |name: &str| {
-            let owns = sighting.claims.values().any(|claim| claim.holder.as_deref() == Some(name));
-            (!owns, name.to_owned())
-        };
-        let alive = |name: &str| {
-            sighting.sessions.get(name).is_some_and(|record| record.holder.is_some())
-                && self.silences.get(name).is_some_and(|silence| silence.spoke)
-        };
-        let first = self.silences.keys().filter(|name| alive(name)).min_by_key(|name| rank(name))?;
-        (rank(first) < rank(&self.me)).then(|| first.clone())
-    }
-
-    fn watch_sessions(&mut self, now: Tick, in_a_row: u32, sighting: &Sighting) -> Vec<ClaimAct> {
-        self.silences.retain(|name, _| sighting.sessions.contains_key(name));
-        let mut acts = Vec::new();
-        for (name, record) in &sighting.sessions {
-            if *name == self.me || record.holder.is_none() {
-                continue;
-            }
-            // An older process of our own pod cannot be alive beside us (F30); fencing is always safe.
-            let predecessor = !self.pod.is_empty() && record.pod == self.pod;
-            if predecessor || self.is_silent(now, in_a_row, record) {
-                acts.push(ClaimAct::Fence(record.clone()));
-            }
-        }
-        acts
-    }
-
-    fn collect(&mut self, now: Tick, sighting: &Sighting) -> Vec<ClaimAct> {
-        let free = |name: &str| sighting.sessions.get(name).is_some_and(|record| record.holder.is_none());
-        self.fenced.retain(|name, _| free(name));
-        for name in sighting.sessions.keys().filter(|name| free(name)) {
-            self.fenced.entry(name.clone()).or_insert(now);
-        }
-        let named = |name: &str| sighting.claims.values().any(|claim| claim.holder.as_deref() == Some(name));
-        sighting
-            .sessions
-            .values()
-            .filter(|record| {
-                self.fenced.get(&record.name).is_some_and(|since| now.since(*since) >= COLLECT_AFTER_MS)
-            })
-            .filter(|record| !named(&record.name))
-            .map(|record| ClaimAct::Collect(record.clone()))
-            .collect()
-    }
-
-    fn is_silent(&mut self, now: Tick, in_a_row: u32, record: &LeaseRecord) -> bool {
-        let silence = self.silences.entry(record.name.clone()).or_insert_with(|| Silence {
-            rv: record.rv.clone(),
-            renewals: 0,
-            last: now,
-            spoke: false,
-        });
-        if silence.rv != record.rv {
-            *silence = Silence { rv: record.rv.clone(), renewals: 0, last: now, spoke: true };
-            return false;
-        }
-        if now.since(silence.last) >= RENEWAL_GAP_MS {
-            silence.renewals += 1;
-            silence.last = now;
-        }
-        silence.renewals >= SILENT_RENEWALS && in_a_row >= IN_A_ROW
-    }
-
-    fn look_at_claim(
-        &mut self,
-        claim: &str,
-        sighting: &Sighting,
-        fencing: &BTreeSet<String>,
-        missing: &mut BTreeSet<String>,
-    ) -> Vec<ClaimAct> {
-        let Some(record) = sighting.claims.get(claim) else {
-            return vec![ClaimAct::Take { claim: claim.to_owned(), record: None }];
-        };
-        let take = || vec![ClaimAct::Take { claim: claim.to_owned(), record: Some(record.clone()) }];
-        let Some(holder) = &record.holder else {
-            return self.lost(claim).into_iter().chain(take()).collect();
-        };
-        if *holder == self.me {
-            return self.hold(claim, record);
-        }
-        let mut acts: Vec<ClaimAct> = self.lost(claim).into_iter().collect();
-        match sighting.sessions.get(holder) {
-            // The fence has to be written before the claim is; the next list shows it.
-            Some(_) if fencing.contains(holder) => {}
-            Some(session) if session.holder.is_none() => acts.extend(take()),
-            Some(_) => {}
-            None => {
-                missing.insert(holder.clone());
-            }
-        }
-        acts
-    }
-
-    fn hold(&mut self, claim: &str, record: &LeaseRecord) -> Vec<ClaimAct> {
-        if !self.held.insert(claim.to_owned()) {
-            return Vec::new();
-        }
-        let Some(epoch) = Epoch::new(record.transitions) else { return Vec::new() };
-        vec![ClaimAct::Held { claim: claim.to_owned(), epoch, record: record.clone() }]
-    }
-
-    fn lost(&mut self, claim: &str) -> Option<ClaimAct> {
-        self.held.remove(claim).then(|| ClaimAct::Gone { claim: claim.to_owned() })
+        self.sessions.gives_way_to(sighting)
     }
 
     /// The claim will be taken anew, at a higher epoch.
     pub fn forget(&mut self, claim: &str) {
         self.held.remove(claim);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lease(name: &str, rv: u64, holder: Option<&str>, transitions: u64) -> LeaseRecord {
-        LeaseRecord {
-            name: name.to_owned(),
-            uid: format!("uid-{name}"),
-            rv: rv.to_string(),
-            holder: holder.map(str::to_owned),
-            transitions,
-            nonce: String::new(),
-            pod: format!("pod-{name}"),
-            clean: false,
-        }
+        self.moves.dropped(claim);
     }
 
-    fn sighting<const S: usize, const C: usize>(
-        sessions: [LeaseRecord; S],
-        claims: [LeaseRecord; C],
-    ) -> Sighting {
-        let by_name = |record: LeaseRecord| (record.name.clone(), record);
-        Sighting {
-            sessions: sessions.into_iter().map(by_name).collect(),
-            claims: claims.into_iter().map(by_name).collect(),
-        }
+    /// We stopped acting at this epoch, and try to write the claim free. Whatever becomes of that write, we do not act
+    /// at this epoch again (F21).
+    pub fn released(&mut self, claim: &str, epoch: Epoch) {
+        self.forget(claim);
+        self.given_up.insert(claim.to_owned(), epoch);
     }
 
-    fn wanted() -> BTreeSet<String> {
-        BTreeSet::from(["c".to_owned()])
+    /// It is definitely not ours: the write that freed it was applied, or refused.
+    pub fn freed(&mut self, claim: &str) {
+        self.given_up.remove(claim);
     }
 
-    #[test]
-    fn a_missing_or_free_claim_is_taken_and_held_once() {
-        let mut observer = Observer::new("me", "");
-        let me = lease("me", 1, Some("me"), 0);
-        let none = sighting([me.clone()], []);
-        let take = ClaimAct::Take { claim: "c".to_owned(), record: None };
-        assert_eq!(observer.observe(Tick(0), 1, &wanted(), &none), vec![take]);
-        let mine = lease("c", 2, Some("me"), 4);
-        let held = sighting([me], [mine.clone()]);
-        let epoch = Epoch::new(4).expect("above zero");
-        let expected = ClaimAct::Held { claim: "c".to_owned(), epoch, record: mine };
-        assert_eq!(observer.observe(Tick(2000), 2, &wanted(), &held), vec![expected]);
-        assert_eq!(observer.observe(Tick(4000), 3, &wanted(), &held), vec![]);
+    /// It was handed over by agreement.
+    pub fn handed_over(&mut self, now: Tick, claim: &str) {
+        self.moves.moved(now, claim);
     }
 
-    #[test]
-    fn a_living_holder_is_left_alone() {
-        let mut observer = Observer::new("me", "");
-        for turn in 0..20 {
-            let seen = sighting([lease("you", turn, Some("you"), 0)], [lease("c", 1, Some("you"), 1)]);
-            assert_eq!(observer.observe(Tick(turn * 2000), 9, &wanted(), &seen), vec![]);
-        }
+    /// The receiver did not consent.
+    pub fn refused(&mut self, now: Tick, claim: &str) {
+        self.moves.refused(now, claim);
     }
 
-    #[test]
-    fn silence_is_four_renewals_of_ours_then_fence_then_take() {
-        let mut observer = Observer::new("me", "");
-        let you = lease("you", 5, Some("you"), 0);
-        let claim = lease("c", 1, Some("you"), 1);
-        let seen = sighting([you.clone()], [claim.clone()]);
-        for turn in 0..4 {
-            assert_eq!(observer.observe(Tick(turn * 2000), 9, &wanted(), &seen), vec![], "turn {turn}");
-        }
-        let fence = vec![ClaimAct::Fence(you)];
-        assert_eq!(observer.observe(Tick(8000), 9, &wanted(), &seen), fence);
-        let fenced = sighting([lease("you", 6, None, 0)], [claim.clone()]);
-        let take = ClaimAct::Take { claim: "c".to_owned(), record: Some(claim) };
-        assert_eq!(observer.observe(Tick(10_000), 9, &wanted(), &fenced), vec![take]);
-    }
-
-    #[test]
-    fn renewals_in_a_burst_count_once_and_a_flapping_api_server_fences_nobody() {
-        let mut observer = Observer::new("me", "");
-        let seen = sighting([lease("you", 5, Some("you"), 0)], []);
-        let nothing = BTreeSet::new();
-        for turn in 0..40 {
-            assert_eq!(observer.observe(Tick(turn * 100), 9, &nothing, &seen), vec![], "a burst of proofs");
-        }
-        for turn in 0..40 {
-            let now = Tick(4000 + turn * 2000);
-            assert_eq!(observer.observe(now, 1, &nothing, &seen), vec![], "every other renewal fails");
-        }
-    }
-
-    #[test]
-    fn where_one_may_run_exactly_one_of_two_living_ones_gives_way() {
-        let both = |rv: u64, owner: &str| {
-            sighting(
-                [lease("a", rv, Some("a"), 0), lease("b", rv, Some("b"), 0)],
-                [lease("c", 1, Some(owner), 1)],
-            )
+    fn members<'a>(
+        &self,
+        me: &'a str,
+        sighting: &'a Sighting,
+        fencing: &BTreeSet<&str>,
+    ) -> BTreeSet<&'a str> {
+        let mut members = match self.company {
+            Company::Fleet => self.sessions.members(sighting),
+            Company::Alone => BTreeSet::new(),
         };
-        for (owner, loser) in [("a", "b"), ("b", "a")] {
-            for me in ["a", "b"] {
-                let mut observer = Observer::new(me, "");
-                observer.observe(Tick(0), 9, &BTreeSet::new(), &both(1, owner));
-                assert_eq!(observer.gives_way_to(&both(1, owner)), None, "not seen alive yet");
-                observer.observe(Tick(2000), 9, &BTreeSet::new(), &both(2, owner));
-                let expected = (me == loser).then(|| owner.to_owned());
-                assert_eq!(observer.gives_way_to(&both(2, owner)), expected, "{me}, owner {owner}");
+        members.retain(|member| !fencing.contains(member));
+        if self.draining {
+            members.remove(me);
+        } else {
+            members.insert(me);
+        }
+        members
+    }
+
+    fn remember(
+        &mut self,
+        look: Look<'_>,
+        members: &BTreeSet<&str>,
+        standings: &BTreeMap<&str, Standing<'_>>,
+    ) {
+        self.begun.get_or_insert(look.now);
+        self.members = members.iter().map(|member| (*member).to_owned()).collect();
+        self.holders = look
+            .wanted
+            .iter()
+            .map(|(claim, key)| {
+                let holder = match standings[claim.as_str()] {
+                    Standing::Free => None,
+                    Standing::Held(holder) => Some(holder.to_owned()),
+                };
+                (claim.clone(), (key.kind(), holder))
+            })
+            .collect();
+        self.owned_at.retain(|claim, _| look.wanted.contains_key(claim));
+        for claim in look.wanted.keys() {
+            let living = match standings[claim.as_str()] {
+                Standing::Free => false,
+                Standing::Held(holder) => self.sessions.is_lively(holder, look.sighting),
+            };
+            let at = self.owned_at.entry(claim.clone()).or_insert(look.now);
+            if living {
+                *at = look.now;
             }
         }
     }
 
-    #[test]
-    fn a_claim_of_an_unknown_session_needs_a_fence_first() {
-        let mut observer = Observer::new("me", "");
-        let seen = sighting([], [lease("c", 1, Some("you"), 1)]);
-        let expected = vec![ClaimAct::CreateFenced { session: "you".to_owned() }];
-        assert_eq!(observer.observe(Tick(0), 9, &wanted(), &seen), expected);
+    fn spread(&self) -> BTreeMap<ClaimKind, Placement> {
+        let members: BTreeSet<&str> = self.members.iter().map(String::as_str).collect();
+        let placement = |kind: ClaimKind| {
+            let of_kind = self.holders.iter().filter(|(_, (of, _))| *of == kind);
+            let claims = of_kind.map(|(claim, (_, holder))| (claim.as_str(), holder.as_deref())).collect();
+            (kind, Placement::new(&claims, &members))
+        };
+        ClaimKind::ALL.into_iter().map(placement).collect()
     }
 
-    #[test]
-    fn a_predecessor_in_the_same_pod_is_fenced_at_once() {
-        let mut observer = Observer::new("me", "pod-old");
-        let old = lease("old", 1, Some("old"), 0);
-        let seen = sighting([old.clone()], []);
-        assert_eq!(observer.observe(Tick(0), 1, &BTreeSet::new(), &seen), vec![ClaimAct::Fence(old)]);
+    fn look_at_claim(
+        &mut self,
+        look: Look<'_>,
+        claim: &str,
+        standing: Standing<'_>,
+        choice: Choice,
+        members: &BTreeSet<&str>,
+        seen: &mut Seen,
+    ) {
+        let record = look.sighting.claims.get(claim);
+        match (standing, record) {
+            (Standing::Held(holder), Some(record)) if holder == self.me => {
+                self.free.remove(claim);
+                seen.acts.extend(self.hold(claim, record));
+            }
+            (Standing::Held(_), _) => {
+                self.free.remove(claim);
+                self.given_up.remove(claim);
+                seen.acts.extend(self.lost(claim));
+            }
+            (Standing::Free, record) => {
+                self.given_up.remove(claim);
+                seen.acts.extend(self.lost(claim));
+                match self.wait_ms(look.now, claim, record, choice, members) {
+                    Some(0) => {
+                        if record.is_some_and(|record| record.successor.as_deref() == Some(self.me.as_str()))
+                        {
+                            self.moves.moved(look.now, claim);
+                        }
+                        let take = ClaimAct::Take { claim: claim.to_owned(), record: record.cloned() };
+                        seen.acts.push(take);
+                    }
+                    Some(wait) => seen.again_ms = Some(seen.again_ms.unwrap_or(u64::MAX).min(wait)),
+                    None => {}
+                }
+            }
+        }
     }
 
-    #[test]
-    fn a_fenced_session_is_collected_after_an_hour_unless_a_claim_names_it() {
-        let mut observer = Observer::new("me", "");
-        let old = lease("old", 1, None, 0);
-        let hour = Tick(COLLECT_AFTER_MS);
-        let named = sighting([old.clone()], [lease("c", 1, Some("old"), 1)]);
-        let alone = sighting([old.clone()], []);
-        let nothing = BTreeSet::new();
-        assert_eq!(observer.observe(Tick(0), 9, &nothing, &alone), vec![]);
-        assert_eq!(observer.observe(Tick(COLLECT_AFTER_MS - 1), 9, &nothing, &alone), vec![]);
-        assert_eq!(observer.observe(hour, 9, &nothing, &named), vec![]);
-        assert_eq!(observer.observe(hour, 9, &nothing, &alone), vec![ClaimAct::Collect(old)]);
+    /// How long a free claim is left to others; `None` if we take nothing.
+    fn wait_ms(
+        &mut self,
+        now: Tick,
+        claim: &str,
+        record: Option<&LeaseRecord>,
+        choice: Choice,
+        members: &BTreeSet<&str>,
+    ) -> Option<u64> {
+        let rv = record.map(|record| record.rv.clone());
+        let free = self.free.entry(claim.to_owned()).or_insert_with(|| Free { rv: rv.clone(), since: now });
+        if free.rv != rv {
+            *free = Free { rv, since: now };
+        }
+        if self.draining {
+            return None;
+        }
+        let waited = now.since(free.since);
+        // One that is not there, or that is about to end as well, has no precedence.
+        let successor = record.and_then(|record| record.successor.as_deref());
+        let successor = successor.filter(|successor| members.contains(successor));
+        if successor == Some(self.me.as_str()) {
+            return Some(0);
+        }
+        let precedence = if successor.is_some() { SUCCESSOR_FIRST_MS } else { 0 };
+        let due = match choice {
+            Choice::First => precedence,
+            Choice::Later => {
+                let rank = u64::try_from(rank(claim, &self.me, members)).unwrap_or(u64::MAX);
+                ANYONE_AFTER_MS + RANK_STEP_MS * rank
+            }
+        };
+        Some(due.saturating_sub(waited))
     }
 
-    #[test]
-    fn a_claim_that_names_another_is_dropped() {
-        let mut observer = Observer::new("me", "");
-        let mine = sighting([], [lease("c", 1, Some("me"), 4)]);
-        observer.observe(Tick(0), 9, &wanted(), &mine);
-        let theirs = sighting([lease("you", 1, Some("you"), 0)], [lease("c", 2, Some("you"), 5)]);
-        let gone = vec![ClaimAct::Gone { claim: "c".to_owned() }];
-        assert_eq!(observer.observe(Tick(1), 9, &wanted(), &theirs), gone);
+    fn hold(&mut self, claim: &str, record: &LeaseRecord) -> Option<ClaimAct> {
+        let epoch = Epoch::new(record.transitions)?;
+        if self.given_up.get(claim).is_some_and(|given_up| epoch <= *given_up) {
+            return Some(ClaimAct::Release { record: record.clone() });
+        }
+        self.given_up.remove(claim);
+        let new = self.held.insert(claim.to_owned());
+        new.then(|| ClaimAct::Held { claim: claim.to_owned(), epoch, record: record.clone() })
+    }
+
+    fn lost(&mut self, claim: &str) -> Option<ClaimAct> {
+        self.moves.dropped(claim);
+        self.held.remove(claim).then(|| ClaimAct::Gone { claim: claim.to_owned() })
+    }
+
+    fn forget_unwanted(&mut self, wanted: &BTreeMap<String, ClaimKey>) {
+        self.held.retain(|claim| wanted.contains_key(claim));
+        self.free.retain(|claim, _| wanted.contains_key(claim));
+    }
+
+    /// Claims that name us and that nobody wants any more.
+    fn unwanted<'a>(&'a self, look: Look<'a>) -> impl Iterator<Item = ClaimAct> + 'a {
+        let ours = look.sighting.claims.values().filter(|record| record.holder.as_deref() == Some(&self.me));
+        ours.filter(move |record| !look.wanted.contains_key(&record.name))
+            .map(|record| ClaimAct::Release { record: record.clone() })
+    }
+
+    /// Whether a session that is about to end still holds something that is wanted.
+    fn somebody_hands_over(&self, look: Look<'_>) -> bool {
+        let draining = |session: &str| {
+            session != self.me
+                && look
+                    .sighting
+                    .sessions
+                    .get(session)
+                    .is_some_and(|record| record.holder.is_some() && record.notes.draining)
+        };
+        !self.draining && self.holders.values().any(|(_, holder)| holder.as_deref().is_some_and(draining))
     }
 }
+
+fn standing<'a>(claim: &str, sighting: &'a Sighting, fencing: &BTreeSet<&str>) -> Standing<'a> {
+    let Some(holder) = sighting.claims.get(claim).and_then(|record| record.holder.as_deref()) else {
+        return Standing::Free;
+    };
+    match sighting.sessions.get(holder) {
+        // The fence has to be written before the claim is; the next list shows it.
+        Some(_) if fencing.contains(holder) => Standing::Held(holder),
+        Some(session) if session.holder.is_none() => Standing::Free,
+        // A session that is missing is created in fenced form first (F6).
+        Some(_) | None => Standing::Held(holder),
+    }
+}
+
+fn missing_sessions(look: Look<'_>) -> impl Iterator<Item = ClaimAct> {
+    let holders = look.wanted.keys().filter_map(|claim| look.sighting.claims.get(claim)?.holder.as_deref());
+    let missing: BTreeSet<&str> =
+        holders.filter(|holder| !look.sighting.sessions.contains_key(*holder)).collect();
+    missing.into_iter().map(|session| ClaimAct::CreateFenced { session: session.to_owned() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ if raw then
   local srv, epoch, stream = raw:match('^([^\n]*)\n(%d+)\n(%d+)\n')
   epoch, stream = tonumber(epoch), tonumber(stream)
   local we, st = tonumber(ARGV[5]), tonumber(ARGV[6])
-  if epoch > we or (epoch == we and stream >= st) then return {'STALE', op} end
+  if epoch > we or (epoch == we and stream >= st) then return {'STALE', op, epoch} end
   rv = srv
 end
 redis.call('HSET', KEYS[2], ARGV[4], rv .. '\n' .. ARGV[5] .. '\n' .. ARGV[6] .. '\n0\n' .. ARGV[7])

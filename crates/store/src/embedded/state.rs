@@ -184,8 +184,8 @@ impl State {
         let watch = opening.watch.to_string();
         let known = self.cursors.get(&watch);
         let mine = (opening.watch_epoch, opening.stream);
-        if known.is_some_and(|cursor| (cursor.watch_epoch, cursor.stream) >= mine) {
-            return OpenReply::Stale;
+        if let Some(cursor) = known.filter(|cursor| (cursor.watch_epoch, cursor.stream) >= mine) {
+            return OpenReply::Stale { epoch: cursor.watch_epoch };
         }
         let rv = known.and_then(|cursor| cursor.rv.clone());
         let record = Cursor {

@@ -1,5 +1,6 @@
 //! One master, one replica, three Sentinels, all real and on loopback.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{RedisOptions, RedisServer, io_error};
@@ -54,30 +55,40 @@ impl SentinelSet {
     /// # Panics
     /// If redis-server is not installed or something does not get ready.
     pub async fn start(timing: SentinelTiming) -> Self {
-        match Self::try_start(timing).await {
+        match Self::try_start(timing, None).await {
             Ok(set) => set,
             Err(error) => panic!("{error}"),
         }
     }
 
-    async fn try_start(timing: SentinelTiming) -> Result<Self, TestkitError> {
+    /// As [`SentinelSet::start`], for callers that report errors themselves. All files are below `dir`, which is kept, or in
+    /// temporary folders.
+    ///
+    /// # Errors
+    /// If redis-server is not installed or something does not get ready.
+    pub async fn try_start(timing: SentinelTiming, dir: Option<&Path>) -> Result<Self, TestkitError> {
+        let folder = |name: String| dir.map(|dir| dir.join(name));
         // A replica is fed at once, and not after the 5 s in which others might ask for the same copy.
         let soon = ["--repl-diskless-sync-delay", "0"].map(str::to_owned).to_vec();
-        let master =
-            RedisServer::try_start(RedisOptions { extra_args: soon.clone(), ..RedisOptions::default() })
-                .await?;
+        let master = RedisServer::try_start(RedisOptions {
+            extra_args: soon.clone(),
+            dir: folder("redis-0".into()),
+            ..RedisOptions::default()
+        })
+        .await?;
         let replica = RedisServer::try_start(RedisOptions {
             extra_args: [
                 soon,
                 ["--replicaof", "127.0.0.1", &master.port.to_string()].map(str::to_owned).to_vec(),
             ]
             .concat(),
+            dir: folder("redis-1".into()),
             ..RedisOptions::default()
         })
         .await?;
         let mut sentinels = Vec::new();
-        for _ in 0..3 {
-            sentinels.push(sentinel(master.port, timing)?);
+        for index in 0..3 {
+            sentinels.push(sentinel(master.port, timing, folder(format!("sentinel-{index}")))?);
         }
         let set = Self { sentinels, servers: [master, replica] };
         for index in 0..set.sentinels.len() {
@@ -105,12 +116,20 @@ impl SentinelSet {
     /// # Panics
     /// If there is none within half a minute.
     pub async fn master(&self) -> &RedisServer {
-        eventually("a master", Duration::from_secs(30), async || {
-            let (_, port) = self.named().await.ok()?;
-            let server = self.servers.iter().find(|server| server.port == port)?;
-            (role(server).await? == "master").then_some(server)
-        })
-        .await
+        eventually("a master", Duration::from_secs(30), async || self.master_now().await).await
+    }
+
+    /// As [`SentinelSet::master`] at one look.
+    pub async fn master_now(&self) -> Option<&RedisServer> {
+        let (_, port) = self.named().await.ok()?;
+        let server = self.servers.iter().find(|server| server.port == port)?;
+        (role(server).await? == "master").then_some(server)
+    }
+
+    /// Both servers; the first was the master at the start.
+    #[must_use]
+    pub fn servers(&self) -> &[RedisServer; 2] {
+        &self.servers
     }
 
     /// The other one.
@@ -124,28 +143,27 @@ impl SentinelSet {
     /// # Panics
     /// If that takes more than a minute.
     pub async fn becomes_replica(&self, server: &RedisServer) {
-        eventually("a replica in sync", SETTLED_WITHIN, async || {
-            let mut connection = server.client().get_multiplexed_async_connection().await.ok()?;
-            let info: String =
-                ::redis::cmd("INFO").arg("replication").query_async(&mut connection).await.ok()?;
-            (info.contains("role:slave") && info.contains("master_link_status:up")).then_some(())
-        })
-        .await;
+        let what = "a replica in sync, which the Sentinels would promote";
+        eventually(what, SETTLED_WITHIN, async || self.is_replica_now(server).await).await;
+    }
+
+    /// As [`SentinelSet::becomes_replica`] at one look; `None` if it is not.
+    pub async fn is_replica_now(&self, server: &RedisServer) -> Option<()> {
+        let mut connection = server.client().get_multiplexed_async_connection().await.ok()?;
+        let info: String = ::redis::cmd("INFO").arg("replication").query_async(&mut connection).await.ok()?;
+        (info.contains("role:slave") && info.contains("master_link_status:up")).then_some(())?;
         // And the Sentinels must see it so, or they have nothing to fail over to.
-        eventually("a replica that the Sentinels would promote", SETTLED_WITHIN, async || {
-            for index in 0..self.sentinels.len() {
-                let replicas = self.fields(index, "REPLICAS").await.ok()?;
-                let port = server.port.to_string();
-                let of = |name: &str, from: &[String]| {
-                    from.iter().position(|text| text == name).and_then(|at| from.get(at + 1)).cloned()
-                };
-                let seen = replicas.iter().find(|fields| of("port", fields).as_ref() == Some(&port))?;
-                let fit = of("flags", seen)? == "slave" && of("master-link-status", seen)? == "ok";
-                fit.then_some(())?;
-            }
-            Some(())
-        })
-        .await;
+        for index in 0..self.sentinels.len() {
+            let replicas = self.fields(index, "REPLICAS").await.ok()?;
+            let port = server.port.to_string();
+            let of = |name: &str, from: &[String]| {
+                from.iter().position(|text| text == name).and_then(|at| from.get(at + 1)).cloned()
+            };
+            let seen = replicas.iter().find(|fields| of("port", fields).as_ref() == Some(&port))?;
+            let fit = of("flags", seen)? == "slave" && of("master-link-status", seen)? == "ok";
+            fit.then_some(())?;
+        }
+        Some(())
     }
 
     /// Asks for a failover while all are well, as an operator does for maintenance. The old master lives on as a replica.
@@ -188,10 +206,10 @@ async fn role(server: &RedisServer) -> Option<String> {
     ::redis::from_redis_value_ref(role.first()?).ok()
 }
 
-fn sentinel(master: u16, timing: SentinelTiming) -> Result<Sentinel, TestkitError> {
+fn sentinel(master: u16, timing: SentinelTiming, dir: Option<PathBuf>) -> Result<Sentinel, TestkitError> {
     let program = find_program("redis-server")
         .ok_or(TestkitError::NotInstalled { program: "redis-server", package: "redis-server" })?;
-    let dir = WorkDir::new("sentinel", None).map_err(io_error("make a folder for a Sentinel"))?;
+    let dir = WorkDir::new("sentinel", dir).map_err(io_error("make a folder for a Sentinel"))?;
     let port = free_port();
     let config = dir.path().join("sentinel.conf");
     let SentinelTiming { down_after_ms, failover_ms } = timing;

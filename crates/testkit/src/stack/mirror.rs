@@ -59,6 +59,8 @@ pub struct MirrorSpec {
     pub namespace: String,
     /// Name of the GitTarget and of the WatchRule.
     pub name: String,
+    /// A repository of the Git server other than the stack's own.
+    pub repo: Option<String>,
     /// Branch.
     pub branch: String,
     /// Folder.
@@ -77,6 +79,7 @@ impl MirrorSpec {
         Self {
             path: namespace.clone(),
             name: "mirror".into(),
+            repo: None,
             branch: "main".into(),
             commit_window: "1s".into(),
             types: resources::typical(),
@@ -109,6 +112,13 @@ impl MirrorSpec {
     #[must_use]
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
+        self
+    }
+
+    /// Another repository; [`crate::git_server::GitServer::create_repo`] makes it.
+    #[must_use]
+    pub fn repo(mut self, repo: impl Into<String>) -> Self {
+        self.repo = Some(repo.into());
         self
     }
 
@@ -199,8 +209,9 @@ impl Stack {
     /// If one is refused or not ready within a minute.
     pub async fn try_mirror(&self, spec: MirrorSpec) -> Result<Mirror, TestkitError> {
         let mirror = self.apply_mirror(spec).await?;
-        let MirrorSpec { namespace, name, .. } = &mirror.spec;
-        self.try_wait_ready("GitProvider", namespace, GIT_OBJECT, READY_WITHIN).await?;
+        let MirrorSpec { namespace, name, repo, .. } = &mirror.spec;
+        let provider = repo.as_deref().unwrap_or(GIT_OBJECT);
+        self.try_wait_ready("GitProvider", namespace, provider, READY_WITHIN).await?;
         self.try_wait_ready("GitTarget", namespace, name, READY_WITHIN).await?;
         self.try_wait_ready("WatchRule", namespace, name, READY_WITHIN).await?;
         Ok(mirror)
@@ -213,13 +224,16 @@ impl Stack {
     pub async fn apply_mirror(&self, spec: MirrorSpec) -> Result<Mirror, TestkitError> {
         let unusable = |error: upriver_content::PathError| TestkitError::Yaml { why: error.to_string() };
         let target = TargetPath::parse(&spec.path).map_err(unusable)?;
-        let MirrorSpec { namespace, name, branch, path, commit_window, types } = &spec;
+        let MirrorSpec { namespace, name, repo, branch, path, commit_window, types } = &spec;
+        let url = repo.as_ref().map_or_else(|| self.repo_url(), |repo| self.git.url(repo));
+        // Targets of one namespace share a provider only if they share its repository.
+        let provider = repo.as_deref().unwrap_or(GIT_OBJECT);
         self.plane.create_namespace(namespace).await;
         let objects = [
             cluster_provider(),
-            git_secret(namespace, GIT_OBJECT),
-            git_provider(namespace, GIT_OBJECT, &self.repo_url(), commit_window),
-            git_target(namespace, name, GIT_OBJECT, branch, path),
+            git_secret(namespace, provider),
+            git_provider(namespace, provider, &url, commit_window),
+            git_target(namespace, name, provider, branch, path),
             watch_rule(namespace, name, name, types),
         ];
         self.apply(User::Admin, &objects).await?;
@@ -232,9 +246,20 @@ impl Stack {
     /// # Panics
     /// If the API server or git does not answer.
     pub async fn differences(&self, mirror: &Mirror) -> Vec<Difference> {
-        let live = self.live_documents(mirror).await.unwrap_or_else(|error| panic!("{error}"));
-        let found = self.repo().ls_tree(&mirror.spec.branch, mirror.target.as_str());
-        compare(&live, &found)
+        self.try_differences(mirror).await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`Stack::differences`], for callers that look again when the API server is away.
+    ///
+    /// # Errors
+    /// What the API server said.
+    ///
+    /// # Panics
+    /// If git does not answer.
+    pub async fn try_differences(&self, mirror: &Mirror) -> Result<Vec<Difference>, String> {
+        let live = self.live_documents(mirror).await?;
+        let found = self.repo_of(mirror).ls_tree(&mirror.spec.branch, mirror.target.as_str());
+        Ok(compare(&live, &found))
     }
 
     /// Waits until there are no differences.

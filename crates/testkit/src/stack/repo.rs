@@ -87,9 +87,17 @@ impl Repo {
     #[must_use]
     pub fn ls_tree_at(&self, commit: &str, path: &str) -> BTreeMap<String, Vec<u8>> {
         let listed = self.list(commit, path);
-        let ids: String = listed.iter().map(|(id, _)| format!("{id}\n")).collect();
-        let mut contents = Batch { bytes: self.run(&["cat-file", "--batch"], &ids), at: 0 };
-        listed.into_iter().map(|(_, path)| (path, contents.next_blob())).collect()
+        let ids: Vec<&str> = listed.iter().map(|(id, _)| id.as_str()).collect();
+        let contents = self.objects(&ids);
+        listed.into_iter().map(|(_, path)| path).zip(contents).collect()
+    }
+
+    /// Contents of these objects, in their order.
+    #[must_use]
+    pub fn objects(&self, ids: &[&str]) -> Vec<Vec<u8>> {
+        let input: String = ids.iter().map(|id| format!("{id}\n")).collect();
+        let mut contents = Batch { bytes: self.run(&["cat-file", "--batch"], &input), at: 0 };
+        ids.iter().map(|_| contents.next_blob()).collect()
     }
 
     /// Paths of every file below `path` at the tip of a branch.

@@ -19,6 +19,7 @@ use upriver_api::{
     ClusterProvider, ClusterWatchRule, CommitRequest, ConditionStatus, GitProvider, GitTarget, WatchRule,
 };
 use upriver_engine::Dice;
+use upriver_engine::lease::Directory;
 use upriver_engine::retry::{Retry, schedule};
 use upriver_kube_io::events::Events;
 use upriver_kube_io::kubeconfig::Permits;
@@ -61,6 +62,8 @@ pub struct Control {
     pub wake: Arc<Notify>,
     /// True while this replica is the housekeeper.
     pub housekeeper: watch::Receiver<bool>,
+    /// Who holds what, as of the last look at the Leases.
+    pub directory: watch::Receiver<Arc<Directory>>,
     /// Where the plan goes.
     pub desired: watch::Sender<Arc<Desired>>,
     /// Set once every kind was listed and a plan was made.
@@ -340,6 +343,7 @@ impl Runner {
             types: self.types.latest(),
             cluster_wide: self.memory.rights.by_type(),
             owned,
+            directory: self.control.directory.borrow().clone(),
         }
     }
 

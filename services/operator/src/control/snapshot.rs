@@ -6,6 +6,7 @@ use std::sync::Arc;
 use upriver_api::matcher::Labels;
 use upriver_api::{ClusterProvider, ClusterWatchRule, CommitRequest, GitProvider, GitTarget, WatchRule};
 use upriver_engine::branch::BranchView;
+use upriver_engine::lease::Directory;
 use upriver_engine::registry::Catalog;
 use upriver_model::{BranchKey, Failure, Gvr, ObjectKey};
 
@@ -49,6 +50,8 @@ pub struct Snapshot {
     pub cluster_wide: BTreeMap<Gvr, bool>,
     /// Views of the branches that this replica owns.
     pub owned: BTreeMap<BranchKey, OwnedBranch>,
+    /// Who holds what, as of the last look at the Leases.
+    pub directory: Arc<Directory>,
 }
 
 /// Whether the labels of namespaces are known.

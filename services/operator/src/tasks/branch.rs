@@ -1,11 +1,15 @@
 //! The owner of one branch: drives the engine, carries out its commands, publishes its view.
 //!
-//! One inbox, made here. Store commands run one at a time on the journal's connection, Git jobs one at a time on the Git
-//! thread; their results come back as events. Answers of an earlier life are dropped by the engine.
+//! Watchers, here and in other replicas, come through links (`links`). Store commands run one at a time on the journal's
+//! connection, Git jobs one at a time on the Git thread; their results come back as events. Answers of an earlier life are
+//! dropped by the engine.
+
+mod links;
+mod skipped;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,20 +18,23 @@ use futures::future::BoxFuture;
 use kube::Client;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use upriver_engine::Tick;
 use upriver_engine::branch::{Branch, BranchOptions, Command, Ending, Event};
+use upriver_engine::lease::Directory;
 use upriver_model::{BranchKey, Epoch, FleetId, ReplicaId, TargetUid, WatchKey};
+use upriver_peer_io::Peers;
 use upriver_store::{Adopt, Journal, Store, StoreError};
 
 use super::Clock;
 use super::commands::{self, StoreDone, StoreWork};
 use super::git::{Done, GitThread, Job, SecretData};
 use super::shown::Shown;
-use super::subscribed::SkippedSecrets;
-use super::watch::{Names, ToWatch, WatchContext, WatchHandle};
+use super::watch::desk::{Desk, OpenDesk};
+use super::watch::link::{FromWatch, Names, OwnerEnd, Subscribe, ToWatch};
 use crate::control::plan::{BranchSpec, Desired};
 use crate::control::snapshot::OwnedBranch;
+use links::{Inbound, Links};
+use skipped::SkippedSecrets;
 
 /// Events that wait for the engine; senders wait when it is full, and with them the watches.
 const INBOX: usize = 64;
@@ -44,6 +51,10 @@ pub(crate) struct Shared {
     pub(crate) watch_client: Client,
     pub(crate) watch_idle_limit: Duration,
     pub(crate) store: Arc<dyn Store>,
+    /// Where watchers of this process find owners in it.
+    pub(crate) desk: Desk,
+    /// Other replicas; `None` if this one serves alone.
+    pub(crate) peers: Option<Arc<Peers>>,
     pub(crate) clock: Clock,
     pub(crate) fleet: FleetId,
     pub(crate) data_dir: PathBuf,
@@ -53,6 +64,10 @@ pub(crate) struct Shared {
     pub(crate) owned: Arc<Mutex<BTreeMap<BranchKey, OwnedBranch>>>,
     pub(crate) wake: Arc<Notify>,
     pub(crate) desired: watch::Receiver<Arc<Desired>>,
+    /// Who holds what, as of the last look.
+    pub(crate) directory: watch::Receiver<Arc<Directory>>,
+    /// Asks for an early look at all Leases.
+    pub(crate) look: Arc<Notify>,
 }
 
 /// What one branch gets from its claim.
@@ -90,7 +105,8 @@ pub(crate) async fn run(shared: Shared, claimed: Claimed) -> Ended {
             return Ended::Finished { clean: false };
         }
     };
-    let (events, inbox) = mpsc::channel(INBOX);
+    let (inbox, inbound) = mpsc::channel(INBOX);
+    let (desk, attaching) = shared.desk.open(&claimed.key);
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let options = BranchOptions {
         key: claimed.key.clone(),
@@ -110,7 +126,8 @@ pub(crate) async fn run(shared: Shared, claimed: Claimed) -> Ended {
     let task = Task {
         engine: Branch::new(options, rand::random()),
         git,
-        events,
+        links: Links::new(inbox),
+        _desk: desk,
         spec: None,
         names: Names::new(),
         journal: None,
@@ -119,9 +136,6 @@ pub(crate) async fn run(shared: Shared, claimed: Claimed) -> Ended {
         git_queue: VecDeque::new(),
         git_work: None,
         proof: None,
-        watches: BTreeMap::new(),
-        expiries: BTreeMap::new(),
-        tracker: TaskTracker::new(),
         skipped: SkippedSecrets::default(),
         last_secret: None,
         in_build: Vec::new(),
@@ -130,7 +144,7 @@ pub(crate) async fn run(shared: Shared, claimed: Claimed) -> Ended {
         shared,
         claimed,
     };
-    task.run(inbox).await
+    task.run(inbound, attaching).await
 }
 
 struct Task {
@@ -138,7 +152,8 @@ struct Task {
     claimed: Claimed,
     engine: Branch,
     git: GitThread,
-    events: mpsc::Sender<(u32, Event)>,
+    links: Links,
+    _desk: OpenDesk,
     spec: Option<Arc<BranchSpec>>,
     names: Names,
     journal: Option<Arc<dyn Journal>>,
@@ -147,10 +162,6 @@ struct Task {
     git_queue: VecDeque<(u32, Command)>,
     git_work: Option<(u32, BoxFuture<'static, GitDone>)>,
     proof: Option<(u32, oneshot::Receiver<()>)>,
-    watches: BTreeMap<WatchKey, WatchHandle>,
-    /// Bounded by the types that the branch has ever watched.
-    expiries: BTreeMap<WatchKey, Arc<AtomicU32>>,
-    tracker: TaskTracker,
     skipped: SkippedSecrets,
     last_secret: Option<SecretData>,
     in_build: Vec<TargetUid>,
@@ -189,7 +200,11 @@ async fn proven(slot: &mut Option<(u32, oneshot::Receiver<()>)>) -> (u32, bool) 
 }
 
 impl Task {
-    async fn run(mut self, mut inbox: mpsc::Receiver<(u32, Event)>) -> Ended {
+    async fn run(
+        mut self,
+        mut inbound: mpsc::Receiver<Inbound>,
+        mut attaching: mpsc::Receiver<OwnerEnd>,
+    ) -> Ended {
         let mut desired = self.shared.desired.clone();
         let (stop, drain) = (self.claimed.stop.clone(), self.claimed.drain.clone());
         let mut draining: Option<Tick> = None;
@@ -216,7 +231,8 @@ impl Task {
                 (life, done) = of(&mut self.git_work) => self.git_done(life, done),
                 // A refused proof means that the session is lost: the claim ends right behind it.
                 (life, proof) = proven(&mut self.proof) => if proof { self.step(life, Event::Proven) } else { None },
-                Some((life, event)) = inbox.recv() => self.step(life, event),
+                Some(end) = attaching.recv() => self.attach(end),
+                Some(inbound) = inbound.recv() => self.heard(inbound),
                 _ = desired.changed() => self.configure(),
                 () = tokio::time::sleep_until(wake) => self.step(self.engine.life(), Event::Tick),
             };
@@ -224,15 +240,28 @@ impl Task {
                 break ended;
             }
         };
-        self.finish().await;
+        self.links.clear();
+        self.shown.clear();
         ended
     }
 
-    async fn finish(&mut self) {
-        self.watches.clear();
-        self.tracker.close();
-        self.tracker.wait().await;
-        self.shown.clear();
+    /// A watcher has connected; if another one is, the engine starts over with the later one.
+    fn attach(&mut self, end: OwnerEnd) -> Option<Ended> {
+        let replaced = self.links.attach(end)?;
+        self.step(self.engine.life(), Event::WatchDied(replaced))
+    }
+
+    fn heard(&mut self, inbound: Inbound) -> Option<Ended> {
+        // A link that was closed meanwhile is not listened to any more.
+        let (watch, life) = self.links.of(inbound.link)?;
+        match inbound.message {
+            None => self.step(life, Event::WatchDied(watch)),
+            Some(FromWatch::LeftOut(secrets)) => {
+                self.skipped.note(secrets);
+                None
+            }
+            Some(message) => self.step(life, links::event(&watch, message)?),
+        }
     }
 
     fn wake_at(&self, now: Tick, draining: Option<Tick>) -> tokio::time::Instant {
@@ -275,28 +304,17 @@ impl Task {
         match command {
             Command::End(Ending::Fenced { stored }) => return Some(Ended::Fenced { stored }),
             Command::Prove => self.prove(life),
-            Command::StartWatch { opening, subscriptions } => {
-                let context = WatchContext {
-                    client: self.shared.watch_client.clone(),
-                    idle_limit: self.shared.watch_idle_limit,
-                    shard: self.claimed.key.clone(),
-                    expiries: self.expiries.entry(opening.watch.clone()).or_default().clone(),
-                    life,
-                    events: self.events.clone(),
-                    names: self.names.clone(),
-                    skipped: self.skipped.clone(),
-                    tracker: self.tracker.clone(),
-                };
-                let key = opening.watch.clone();
-                self.watches.insert(key, super::watch::start(context, opening, subscriptions));
+            Command::StartWatch { watch, subscriptions, scope_hash } => {
+                let subscribe = Subscribe { subscriptions, scope_hash, names: self.names.clone() };
+                self.links.want(life, watch, subscribe);
             }
-            Command::UpdateWatch { opening, subscriptions } => {
-                let names = self.names.clone();
-                return self.tell(
-                    life,
-                    &opening.watch.clone(),
-                    ToWatch::Update(opening, subscriptions, names),
-                );
+            Command::UpdateWatch { watch, subscriptions, scope_hash } => {
+                let subscribe = Subscribe { subscriptions, scope_hash, names: self.names.clone() };
+                return self.tell(life, &watch, ToWatch::Subscribe(subscribe));
+            }
+            Command::StaleWatch { watch, epoch } => {
+                tracing::warn!(%watch, epoch, "a watcher is behind the journal's watch epoch");
+                return self.tell(life, &watch, ToWatch::Stale(epoch));
             }
             Command::BeginWatch(opening, start) => {
                 return self.tell(life, &opening.watch.clone(), ToWatch::Begin(opening, start));
@@ -313,7 +331,7 @@ impl Task {
             Command::Hold(opening, seq) => {
                 return self.tell(life, &opening.watch, ToWatch::Hold(opening.stream, seq));
             }
-            Command::StopWatch(watch) => drop(self.watches.remove(&watch)),
+            Command::StopWatch(watch) => self.links.stop(&watch),
             Command::Fetch { .. } | Command::Build { .. } | Command::Push | Command::ReadRef => {
                 self.git_queue.push_back((life, command));
             }
@@ -334,14 +352,12 @@ impl Task {
         None
     }
 
-    /// A watch that does not take its messages is ended and started anew.
+    /// A watcher that does not take its messages is let go; it connects again.
     fn tell(&mut self, life: u32, watch: &WatchKey, message: ToWatch) -> Option<Ended> {
-        let handle = self.watches.get(watch)?;
-        if handle.to.try_send(message).is_ok() {
+        if self.links.tell(watch, message) {
             return None;
         }
-        tracing::warn!(%watch, "a watch does not answer; starting it anew");
-        self.watches.remove(watch);
+        tracing::warn!(%watch, "a watcher does not answer; its link is closed");
         self.step(life, Event::WatchDied(watch.clone()))
     }
 

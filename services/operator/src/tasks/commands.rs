@@ -83,6 +83,7 @@ pub(super) fn start(journal: Arc<dyn Journal>, command: Command) -> Option<Store
         | Command::Adopt
         | Command::StartWatch { .. }
         | Command::UpdateWatch { .. }
+        | Command::StaleWatch { .. }
         | Command::BeginWatch(..)
         | Command::ContinueWatch(_)
         | Command::StopWatch(_)

@@ -1,6 +1,6 @@
 //! Between the Lease client's answers and the Lease engine's words.
 
-use upriver_engine::lease::{LeaseRecord, SessionResult};
+use upriver_engine::lease::{LeaseRecord, SessionNotes, SessionResult};
 use upriver_kube_io::lease::{LeaseError, LeaseView};
 
 pub(super) fn record(lease: &LeaseView) -> LeaseRecord {
@@ -13,6 +13,12 @@ pub(super) fn record(lease: &LeaseView) -> LeaseRecord {
         nonce: lease.nonce.clone(),
         pod: lease.pod.clone(),
         clean: lease.clean,
+        successor: lease.successor.clone(),
+        notes: SessionNotes {
+            address: lease.notes.address.clone(),
+            version: lease.notes.version.clone(),
+            draining: lease.notes.draining,
+        },
     }
 }
 

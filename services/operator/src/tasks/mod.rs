@@ -4,23 +4,22 @@
 //! |---|---|---|---|
 //! | [`ownership`] | `wiring` | the process stops | session and claim Leases |
 //! | [`branch`] | `ownership`, one per held claim | the claim is lost, or the process stops | its journal, its ref |
-//! | [`watch`] | `branch`, one per watch key | `branch` says so | nothing |
+//! | [`watch`] | `ownership`, one per held watch claim | the claim is lost, or the process stops | nothing |
+//! | [`peers`] | `wiring`, if there are peers | the process stops | nothing |
 //! | [`git`] | `branch`, one thread | `branch` drops it | its mirror, its ref |
 //! | [`housekeeper`] | `wiring` | the process stops | the election's Lease |
 
 pub(crate) mod branch;
 mod commands;
-mod frames;
 pub(crate) mod git;
 pub(crate) mod housekeeper;
 mod leases;
 mod message;
 mod orphans;
 pub(crate) mod ownership;
+pub(crate) mod peers;
 mod planner;
 mod shown;
-mod snapshots;
-mod subscribed;
 pub(crate) mod watch;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -1,51 +1,95 @@
-//! The session of this process and its claims: what it may write, and since which epoch.
+//! The session of this process and its claims: what it may write and watch, and since which epoch.
+//!
+//! One loop renews the session, looks around after each renewal and carries out what the engine makes of the list. Whatever
+//! can take long runs beside it: taking, freeing and offering claims, and their tasks.
 
 mod claims;
+mod consent;
+mod handing;
+mod hints;
+mod renewal;
+mod taking;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use jiff::Timestamp;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use upriver_engine::Tick;
-use upriver_engine::lease::{LeaseRecord, Observer, Session, SessionAct, SessionResult};
-use upriver_kube_io::lease::{LeaseWrite, Leases, Role};
-use upriver_model::{BranchKey, Epoch, ReplicaId};
-use upriver_telemetry::metric;
+use upriver_engine::lease::{ClaimKey, Company, Directory, LeaseRecord, Observer, Session, session_name};
+use upriver_kube_io::lease::Leases;
+use upriver_model::{Epoch, ReplicaId};
 
-use super::branch::{Ended, SILENCE_LIMIT_MS, Shared};
-use super::leases::{found, outcome, record, written};
+use super::branch::{self, SILENCE_LIMIT_MS, Shared};
+use super::watch as watcher;
 use crate::control::plan::Desired;
+
+pub(crate) use consent::{Consent, NoPeers};
+use handing::{Asked, Freed};
+use taking::Taken;
 
 /// The loop's own beat.
 const BEAT: Duration = Duration::from_millis(200);
 /// Pause before a new session after a lost one.
 const NEW_SESSION_PAUSE: Duration = Duration::from_millis(500);
-const SESSION_PREFIX: &str = "upriver-session-";
-const CLAIM_PREFIX: &str = "upriver-branch-";
+/// Looks that somebody asks for are at least this far apart.
+const LOOK_GAP_MS: u64 = 300;
+/// Claims that are taken or freed at the same time: enough for a thousand within seconds, few enough for the API server.
+const WRITTEN_AT_ONCE: usize = 16;
 
 /// What ownership needs.
 pub(crate) struct Ownership {
     pub(crate) leases: Leases,
+    /// For following claims: the connection of `leases` is for short calls only.
+    pub(crate) followed: Leases,
     pub(crate) shared: Shared,
     pub(crate) pod: String,
     /// Our replica id, for others to show; empty between two sessions.
     pub(crate) replica: watch::Sender<String>,
-    /// The store serves this process only: a second replica is refused.
-    pub(crate) alone: bool,
+    /// Set if a second replica has to be refused.
+    pub(crate) alone: Option<Alone>,
+    /// Where peers reach this process; `None` if nothing listens.
+    pub(crate) peer_address: Option<String>,
+    /// Who holds what, after each look.
+    pub(crate) directory: watch::Sender<Arc<Directory>>,
+    /// How peers are asked whether they want a claim.
+    pub(crate) consent: Arc<dyn Consent>,
 }
 
-/// The embedded store met a second replica.
+/// What this process lacks to be one of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alone {
+    /// Its journal is in its own memory.
+    Store,
+    /// Nobody reaches it, and it reaches nobody.
+    Peers,
+}
+
+impl Alone {
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Store => {
+                "the embedded store serves one only: scale to one replica, or give all of them a Redis with --store redis \
+                 --redis-addr"
+            }
+            Self::Peers => {
+                "this one has no certificate to talk to it: give all of them one with --peer-cert-path, or scale to one \
+                 replica"
+            }
+        }
+    }
+}
+
+/// A process that serves alone met a second replica.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "another replica is alive ({other}), and the embedded store serves one only: scale to one replica, or give all of them \
-     a Redis with --store redis --redis-addr"
-)]
+#[error("another replica is alive ({other}), and {}", .lacks.advice())]
 pub(crate) struct NotAlone {
     other: String,
+    lacks: Alone,
 }
 
 /// How a session ended.
@@ -65,6 +109,7 @@ pub(crate) async fn run(ownership: Ownership, stop: CancellationToken) -> Result
         ownership.replica.send_replace(life.replica.to_string());
         let end = life.run(&stop).await;
         ownership.replica.send_replace(String::new());
+        ownership.directory.send_replace(Arc::default());
         match end {
             LifeEnd::Stopped => {}
             LifeEnd::NotAlone(refused) => return Err(refused),
@@ -77,13 +122,51 @@ pub(crate) async fn run(ownership: Ownership, stop: CancellationToken) -> Result
     Ok(())
 }
 
+/// What a session is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Working,
+    /// The process ends.
+    Draining,
+}
+
+/// How the task of a claim ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskEnd {
+    /// Somebody knows a higher epoch.
+    Fenced { stored: u64 },
+    /// Asked to; `clean` if nothing was left in flight.
+    Finished { clean: bool },
+}
+
+impl From<branch::Ended> for TaskEnd {
+    fn from(ended: branch::Ended) -> Self {
+        match ended {
+            branch::Ended::Fenced { stored } => Self::Fenced { stored },
+            branch::Ended::Finished { clean } => Self::Finished { clean },
+        }
+    }
+}
+
+impl From<watcher::Ended> for TaskEnd {
+    fn from(ended: watcher::Ended) -> Self {
+        match ended {
+            watcher::Ended::Fenced { stored } => Self::Fenced { stored },
+            // A watch leaves nothing behind.
+            watcher::Ended::Finished => Self::Finished { clean: true },
+        }
+    }
+}
+
 struct Held {
-    key: BranchKey,
+    key: ClaimKey,
     epoch: Epoch,
     record: LeaseRecord,
     ticked: Arc<AtomicU64>,
     stop: CancellationToken,
     drain: CancellationToken,
+    /// Session that it is handed to.
+    successor: Option<String>,
 }
 
 /// One session from creation to loss or shutdown.
@@ -92,8 +175,23 @@ struct Life<'a> {
     replica: ReplicaId,
     session: Session,
     observer: Observer,
+    stage: Stage,
+    /// When the process began, for people.
+    started: String,
+    wanted: BTreeMap<String, ClaimKey>,
     held: BTreeMap<String, Held>,
-    running: JoinSet<(String, Ended)>,
+    running: JoinSet<(String, TaskEnd)>,
+    taking: JoinSet<Taken>,
+    taking_now: BTreeSet<String>,
+    permits: Arc<Semaphore>,
+    freeing: JoinSet<Freed>,
+    freeing_now: BTreeSet<String>,
+    /// Claims of which it is not known that they are free.
+    unfreed: BTreeSet<String>,
+    asking: JoinSet<Asked>,
+    hints: JoinSet<()>,
+    looked: Tick,
+    look_at: Option<Tick>,
     proofs: mpsc::Receiver<oneshot::Sender<()>>,
     ask: mpsc::Sender<oneshot::Sender<()>>,
     waiting: Vec<oneshot::Sender<()>>,
@@ -106,15 +204,29 @@ impl<'a> Life<'a> {
         let suffix: u32 = rand::random();
         let pod = if o.pod.is_empty() { "upriver" } else { &o.pod };
         let replica = ReplicaId::new(format!("{pod}-{suffix:08x}"));
-        let name = format!("{SESSION_PREFIX}{replica}");
+        let name = session_name(&replica);
+        let company = if o.alone.is_some() { Company::Alone } else { Company::Fleet };
         // One proof per branch at a time.
         let (ask, proofs) = mpsc::channel(1024);
         Self {
             session: Session::new(&name),
-            observer: Observer::new(&name, &o.pod),
+            observer: Observer::new(&name, &o.pod, company),
             replica,
+            stage: Stage::Working,
+            started: Timestamp::now().to_string(),
+            wanted: BTreeMap::new(),
             held: BTreeMap::new(),
             running: JoinSet::new(),
+            taking: JoinSet::new(),
+            taking_now: BTreeSet::new(),
+            permits: Arc::new(Semaphore::new(WRITTEN_AT_ONCE)),
+            freeing: JoinSet::new(),
+            freeing_now: BTreeSet::new(),
+            unfreed: BTreeSet::new(),
+            asking: JoinSet::new(),
+            hints: JoinSet::new(),
+            looked: Tick(0),
+            look_at: None,
             proofs,
             ask,
             waiting: Vec::new(),
@@ -129,6 +241,8 @@ impl<'a> Life<'a> {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> LifeEnd {
+        let (me, look) = (self.session.identity().to_owned(), self.o.shared.look.clone());
+        self.hints.spawn(hints::follow(self.o.followed.clone(), me, look));
         loop {
             if stop.is_cancelled() {
                 self.shut_down().await;
@@ -142,6 +256,10 @@ impl<'a> Life<'a> {
                 self.waiting.push(answer);
                 self.session.need_proof();
             }
+            if self.look_at.is_some_and(|at| self.now() >= at) {
+                self.look_at = None;
+                self.session.need_proof();
+            }
             let healthy = self.is_healthy();
             if let Some(act) = self.session.tick(self.now(), healthy)
                 && self.perform(act).await
@@ -149,17 +267,35 @@ impl<'a> Life<'a> {
                 self.abandon().await;
                 return LifeEnd::Lost;
             }
-            tokio::select! {
-                () = stop.cancelled() => {}
-                Some(answer) = self.proofs.recv() => {
-                    self.waiting.push(answer);
-                    self.session.need_proof();
-                }
-                Some(ended) = self.running.join_next() => self.task_ended(ended).await,
-                _ = self.desired.changed() => self.session.need_proof(),
-                () = tokio::time::sleep(BEAT) => {}
-            }
+            self.wait(stop).await;
         }
+    }
+
+    /// Waits for whatever comes next, and takes note of it.
+    async fn wait(&mut self, stop: &CancellationToken) {
+        let beat = self.now() + u64::try_from(BEAT.as_millis()).unwrap_or(u64::MAX);
+        let wake = self.o.shared.clock.at(self.look_at.map_or(beat, |at| at.min(beat)));
+        let look = self.o.shared.look.clone();
+        tokio::select! {
+            () = stop.cancelled() => {}
+            Some(answer) = self.proofs.recv() => {
+                self.waiting.push(answer);
+                self.session.need_proof();
+            }
+            Some(ended) = self.running.join_next() => self.task_ended(ended).await,
+            Some(ended) = self.taking.join_next() => self.taken(ended),
+            Some(ended) = self.freeing.join_next() => self.freed(ended).await,
+            Some(ended) = self.asking.join_next() => self.asked(ended).await,
+            () = look.notified() => self.look_in(0),
+            Ok(()) = self.desired.changed() => self.look_in(0),
+            () = tokio::time::sleep_until(wake) => {}
+        }
+    }
+
+    /// Asks for a look after so many milliseconds; looks that are asked for are not too frequent.
+    fn look_in(&mut self, ms: u64) {
+        let at = (self.now() + ms).max(self.looked + LOOK_GAP_MS);
+        self.look_at = Some(self.look_at.map_or(at, |before| before.min(at)));
     }
 
     /// Every claim loop has gone round lately; else the session is not renewed and somebody else takes over (F8).
@@ -175,162 +311,5 @@ impl<'a> Life<'a> {
             tracing::error!(?silent, "a claim loop hangs; the session is not renewed");
         }
         silent.is_empty()
-    }
-
-    /// Carries out a session act; true if the session is lost.
-    async fn perform(&mut self, act: SessionAct) -> bool {
-        let name = self.session.identity().to_owned();
-        let begun = Instant::now();
-        let (result, renewed) = match act {
-            SessionAct::Lost => return true,
-            SessionAct::Get => (found(self.o.leases.get(&name).await), false),
-            SessionAct::Create { nonce } => {
-                (written(self.o.leases.write(&self.session_write(None, nonce)).await), true)
-            }
-            SessionAct::Renew { uid, rv, nonce } => {
-                (written(self.o.leases.write(&self.session_write(Some((uid, rv)), nonce)).await), true)
-            }
-        };
-        if renewed {
-            let outcome = outcome(&result);
-            metrics::counter!(metric::RENEWALS, "outcome" => outcome).increment(1);
-            metrics::histogram!(metric::RENEW_SECONDS).record(begun.elapsed().as_secs_f64());
-            tracing::trace!(session = %name, outcome, "renewal");
-        }
-        let success = matches!(result, SessionResult::Written { .. });
-        let lost = self.session.result(self.now(), result) == Some(SessionAct::Lost);
-        if lost {
-            metrics::counter!(metric::SESSIONS_LOST, "reason" => "fenced").increment(1);
-            return true;
-        }
-        if success {
-            // Everybody who asked before this renewal was sent has a proof now.
-            for answer in self.waiting.drain(..) {
-                let _ = answer.send(());
-            }
-            self.look_around().await;
-        }
-        false
-    }
-
-    fn session_write(&self, onto: Option<(String, String)>, nonce: String) -> LeaseWrite {
-        let name = self.session.identity().to_owned();
-        LeaseWrite {
-            holder: Some(name.clone()),
-            name,
-            role: Role::Session,
-            onto,
-            transitions: 0,
-            nonce,
-            pod: self.o.pod.clone(),
-            clean: false,
-            about: format!("replica {}, {} claims", self.replica, self.held.len()),
-        }
-    }
-
-    async fn task_ended(&mut self, ended: Result<(String, Ended), tokio::task::JoinError>) {
-        match ended {
-            Ok((claim, ended)) => self.branch_ended(claim, ended).await,
-            Err(error) => tracing::error!(%error, "an owner's task was lost"),
-        }
-    }
-
-    async fn branch_ended(&mut self, claim: String, ended: Ended) {
-        let Some(held) = self.held.remove(&claim) else { return };
-        metrics::gauge!(metric::BRANCHES_OWNED).decrement(1.0);
-        tracing::info!(claim, epoch = held.epoch.as_key(), ?ended, "the owner has ended");
-        self.observer.forget(&claim);
-        match ended {
-            // The Lease may have been restored from a backup: if it still names us, go above the store's epoch.
-            Ended::Fenced { stored } => match self.o.leases.get(&claim).await {
-                Ok(lease) if lease.holder.as_deref() == Some(self.session.identity()) => {
-                    self.take(claim, held.key, Some(record(&lease)), stored).await;
-                }
-                Ok(_) => {}
-                Err(error) => tracing::warn!(claim, %error, "a fenced claim could not be read"),
-            },
-            // The claim is somebody else's already.
-            Ended::Finished { .. } if held.stop.is_cancelled() => {}
-            Ended::Finished { clean } => self.release(&held, clean).await,
-        }
-    }
-
-    /// Gives a claim up. Once sent, nothing is done under it any more.
-    async fn release(&self, held: &Held, clean: bool) {
-        let write = LeaseWrite {
-            name: held.record.name.clone(),
-            role: Role::Claim,
-            onto: Some((held.record.uid.clone(), held.record.rv.clone())),
-            holder: None,
-            transitions: held.epoch.as_key(),
-            nonce: String::new(),
-            pod: String::new(),
-            clean,
-            about: self.about(&held.key),
-        };
-        self.note(self.o.leases.write(&write).await);
-    }
-
-    /// Hands everything over: branches finish, claims are written free, the session is cleared.
-    async fn shut_down(&mut self) {
-        for held in self.held.values() {
-            held.drain.cancel();
-        }
-        while !self.running.is_empty() {
-            // Proofs are still given: a last push may need one.
-            tokio::select! {
-                Some(ended) = self.running.join_next() => self.task_ended(ended).await,
-                Some(answer) = self.proofs.recv() => {
-                    self.waiting.push(answer);
-                    self.session.need_proof();
-                    let act = self.session.tick(self.now(), true);
-                    if let Some(act) = act && self.prove_only(act).await {
-                        self.abandon().await;
-                        return;
-                    }
-                }
-            }
-        }
-        self.clear_session().await;
-    }
-
-    /// A renewal for a proof at shutdown, without taking anything; true if the session is lost.
-    async fn prove_only(&mut self, act: SessionAct) -> bool {
-        let write = match act {
-            SessionAct::Create { nonce } => self.session_write(None, nonce),
-            SessionAct::Renew { uid, rv, nonce } => self.session_write(Some((uid, rv)), nonce),
-            SessionAct::Get => return false,
-            SessionAct::Lost => return true,
-        };
-        let result = written(self.o.leases.write(&write).await);
-        let success = matches!(result, SessionResult::Written { .. });
-        let lost = self.session.result(self.now(), result) == Some(SessionAct::Lost);
-        if success {
-            for answer in self.waiting.drain(..) {
-                let _ = answer.send(());
-            }
-        }
-        lost
-    }
-
-    async fn clear_session(&self) {
-        let name = self.session.identity();
-        if let Ok(lease) = self.o.leases.get(name).await
-            && lease.holder.as_deref() == Some(name)
-        {
-            self.note(self.o.leases.delete(&lease.name, &lease.uid, &lease.rv).await.map(|()| lease));
-        }
-    }
-
-    /// The session is lost: whatever runs under it ends now and releases nothing.
-    async fn abandon(&mut self) {
-        self.waiting.clear();
-        self.proofs.close();
-        for held in self.held.values() {
-            held.stop.cancel();
-        }
-        while self.running.join_next().await.is_some() {}
-        self.held.clear();
-        metrics::gauge!(metric::BRANCHES_OWNED).set(0.0);
     }
 }

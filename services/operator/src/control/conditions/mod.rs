@@ -142,6 +142,18 @@ fn suspended_target() -> Vec<Finding> {
     findings
 }
 
+/// What the housekeeper says of a target that no replica answers for: the rest stays as its last owner left it.
+pub(super) fn unowned_target() -> Vec<Finding> {
+    let message = "no living replica owns the branch: changes wait in the cluster, and follow when one takes it (next \
+                   action: see that replicas run, and that they reach Redis)";
+    let mut findings = vec![
+        Finding::new(types::OWNED, False, Reason::NoOwner, message),
+        Finding::new(types::DELIVERING, False, Reason::NoOwner, message),
+    ];
+    findings.extend(upriver_api::condition::trio(&[Gate::waiting(Reason::NoOwner, message)], ""));
+    findings
+}
+
 fn refused_target(refusal: &Refusal) -> Vec<Finding> {
     let mut findings = vec![Finding::new(types::VALIDATED, False, refusal.reason, &refusal.message)];
     let blocked = [

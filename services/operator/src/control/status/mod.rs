@@ -4,6 +4,7 @@
 mod providers;
 mod requests;
 mod rules;
+mod unowned;
 
 use std::collections::BTreeMap;
 
@@ -42,6 +43,7 @@ impl Pass<'_> {
             providers::cluster_providers(self).await;
             requests::commit_requests(self).await;
         }
+        unowned::targets(self).await;
         let targets = targets(self).await;
         rules::watch_rules(self, &targets).await;
         rules::cluster_watch_rules(self, &targets).await;

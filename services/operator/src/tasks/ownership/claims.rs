@@ -1,22 +1,29 @@
-//! What a consistent list of sessions and claims allows: fencing, collecting, taking, dropping.
+//! What a consistent list of sessions and claims allows: fencing, collecting, taking, dropping, offering.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use tokio_util::sync::CancellationToken;
-use upriver_engine::lease::{ClaimAct, LeaseRecord, Sighting};
-use upriver_kube_io::lease::{LeaseError, LeaseView, LeaseWrite, Role};
-use upriver_model::{BranchKey, Epoch};
-use upriver_telemetry::metric;
+use upriver_engine::lease::{ClaimAct, ClaimKey, Directory, LeaseRecord, Look, Sighting};
+use upriver_kube_io::lease::{LeaseError, LeaseWrite, Role};
 
-use super::{CLAIM_PREFIX, Held, Life, NotAlone};
-use crate::tasks::branch::{self, Claimed, Ended};
-use crate::tasks::leases::{self, record};
+use super::{Life, NotAlone};
+use crate::control::plan::Desired;
+use crate::tasks::leases::record;
+
+/// Everything that somebody has to hold, by the name of its Lease.
+fn wanted(desired: &Desired) -> BTreeMap<String, ClaimKey> {
+    let branches = desired.branches.keys().cloned().map(ClaimKey::Branch);
+    let targets = desired.branches.values().flat_map(|branch| &branch.targets);
+    let subscriptions =
+        targets.filter(|target| !target.plan.suspended).flat_map(|target| &target.plan.subscriptions);
+    let watches = subscriptions.map(|subscription| ClaimKey::Watch(subscription.watch.clone()));
+    branches.chain(watches).map(|key| (key.lease_name(), key)).collect()
+}
 
 impl Life<'_> {
     /// One consistent list, then whatever it allows.
     pub(super) async fn look_around(&mut self) {
+        self.looked = self.now();
         let leases = match self.o.leases.list().await {
             Ok(leases) => leases,
             Err(error) => {
@@ -33,61 +40,54 @@ impl Life<'_> {
                 None => {}
             }
         }
-        let wanted: BTreeMap<String, BranchKey> = self
-            .desired
-            .borrow_and_update()
-            .branches
-            .keys()
-            .map(|key| (format!("{CLAIM_PREFIX}{key}"), key.clone()))
-            .collect();
-        self.release_unwanted(&wanted);
-        let names: BTreeSet<String> = wanted.keys().cloned().collect();
-        let acts = self.observer.observe(self.now(), self.session.in_a_row(), &names, &sighting);
-        if self.o.alone
+        self.wanted = wanted(&self.desired.borrow_and_update());
+        let look = Look {
+            now: self.now(),
+            in_a_row: self.session.in_a_row(),
+            wanted: &self.wanted,
+            sighting: &sighting,
+        };
+        let seen = self.observer.observe(look);
+        if let Some(lacks) = self.o.alone
             && let Some(other) = self.observer.gives_way_to(&sighting)
         {
-            self.refused = Some(NotAlone { other });
+            self.refused = Some(NotAlone { other, lacks });
             return;
         }
-        for act in acts {
-            self.act(act, &wanted).await;
+        self.publish(seen.directory);
+        if let Some(wait) = seen.again_ms {
+            self.look_in(wait);
+        }
+        for act in seen.acts {
+            self.act(act).await;
         }
     }
 
-    fn release_unwanted(&mut self, wanted: &BTreeMap<String, BranchKey>) {
-        for (claim, held) in &self.held {
-            if !wanted.contains_key(claim) {
-                held.drain.cancel();
-            }
+    fn publish(&self, directory: Directory) {
+        let before = self.o.directory.send_replace(Arc::new(directory));
+        if before.unowned != self.o.directory.borrow().unowned {
+            self.o.shared.wake.notify_one();
         }
     }
 
-    async fn act(&mut self, act: ClaimAct, wanted: &BTreeMap<String, BranchKey>) {
+    pub(super) async fn act(&mut self, act: ClaimAct) {
         match act {
             ClaimAct::Fence(session) => self.fence(&session).await,
-            ClaimAct::Collect(session) => self.collect(&session).await,
+            ClaimAct::Collect(lease) => self.collect(&lease).await,
             ClaimAct::CreateFenced { session } => {
-                let write = LeaseWrite {
-                    name: session,
-                    role: Role::Session,
-                    onto: None,
-                    holder: None,
-                    transitions: 0,
-                    nonce: String::new(),
-                    pod: String::new(),
-                    clean: false,
-                    about: "fenced: a claim named this session, and it did not exist".to_owned(),
-                };
+                let about = "fenced: a claim named this session, and it did not exist".to_owned();
+                let write = LeaseWrite { about, ..LeaseWrite::free(session, Role::Session) };
                 self.note(self.o.leases.write(&write).await);
             }
             ClaimAct::Take { claim, record } => {
-                if let Some(key) = wanted.get(&claim) {
-                    self.take(claim, key.clone(), record, 0).await;
+                if let Some(key) = self.wanted.get(&claim) {
+                    self.take(claim, key.clone(), record, 0);
                 }
             }
             ClaimAct::Held { claim, epoch, record } => {
                 // Our own write whose answer was lost: nobody else has acted at this epoch.
-                if let (Some(key), false) = (wanted.get(&claim), self.held.contains_key(&claim)) {
+                let known = self.held.contains_key(&claim) || self.taking_now.contains(&claim);
+                if let (Some(key), false) = (self.wanted.get(&claim), known) {
                     self.start(claim, key.clone(), epoch, record, false);
                 }
             }
@@ -97,118 +97,33 @@ impl Life<'_> {
                     held.stop.cancel();
                 }
             }
+            ClaimAct::Release { record } => match self.held.get(&record.name) {
+                // Its end writes it free.
+                Some(held) => held.drain.cancel(),
+                None if self.taking_now.contains(&record.name) => {}
+                None => self.free_again(record),
+            },
+            ClaimAct::Offer { claim, to } => self.offer(claim, to),
         }
     }
 
-    pub(super) fn note(&self, result: Result<LeaseView, LeaseError>) {
-        match result {
-            // A conflict means that the next list shows something else.
-            Ok(_) | Err(LeaseError::Conflict { .. } | LeaseError::Missing { .. }) => {}
-            Err(error) => tracing::warn!(%error, "a Lease was not written"),
-        }
-    }
-
-    async fn collect(&self, session: &LeaseRecord) {
-        match self.o.leases.delete(&session.name, &session.uid, &session.rv).await {
-            Ok(()) => tracing::info!(session = session.name, "a fenced session was collected"),
+    async fn collect(&self, lease: &LeaseRecord) {
+        match self.o.leases.delete(&lease.name, &lease.uid, &lease.rv).await {
+            Ok(()) => tracing::info!(lease = lease.name, "a Lease that nobody needs any more was deleted"),
             Err(LeaseError::Conflict { .. } | LeaseError::Missing { .. }) => {}
-            Err(error) => tracing::warn!(%error, "a fenced session was not collected"),
+            Err(error) => tracing::warn!(%error, "a Lease that nobody needs any more was not deleted"),
         }
     }
 
     async fn fence(&self, session: &LeaseRecord) {
         tracing::warn!(session = session.name, "the session is silent; it is fenced");
         let write = LeaseWrite {
-            name: session.name.clone(),
-            role: Role::Session,
             onto: Some((session.uid.clone(), session.rv.clone())),
-            holder: None,
             transitions: session.transitions,
-            nonce: String::new(),
             pod: session.pod.clone(),
-            clean: false,
             about: format!("fenced by {}", self.replica),
+            ..LeaseWrite::free(session.name.clone(), Role::Session)
         };
         self.note(self.o.leases.write(&write).await);
-    }
-
-    /// Takes a claim at an epoch above what Lease, store and caller know (F17).
-    pub(super) async fn take(
-        &mut self,
-        claim: String,
-        key: BranchKey,
-        record: Option<LeaseRecord>,
-        above: u64,
-    ) {
-        if self.held.contains_key(&claim) {
-            return;
-        }
-        let stored = match self.o.shared.store.stored_epoch(&key).await {
-            Ok(stored) => stored,
-            Err(error) => {
-                tracing::warn!(claim, %error, "no claim is taken while the store is away");
-                return;
-            }
-        };
-        let on_lease = record.as_ref().map_or(0, |record| record.transitions);
-        let epoch = Epoch::above(on_lease, stored.max(above));
-        // Never owned before, or given up with nothing in flight: no push of a predecessor can land.
-        let clean = record.as_ref().map_or(stored == 0, |record| record.clean);
-        let write = LeaseWrite {
-            name: claim.clone(),
-            role: Role::Claim,
-            onto: record.map(|record| (record.uid, record.rv)),
-            holder: Some(self.session.identity().to_owned()),
-            transitions: epoch.as_key(),
-            nonce: String::new(),
-            pod: self.o.pod.clone(),
-            clean: false,
-            about: self.about(&key),
-        };
-        match self.o.leases.write(&write).await {
-            Ok(lease) => self.start(claim, key, epoch, leases::record(&lease), clean),
-            Err(LeaseError::Conflict { .. }) => tracing::debug!(claim, "somebody else was faster"),
-            Err(error) => tracing::warn!(claim, %error, "the claim was not taken; the next list tells"),
-        }
-    }
-
-    pub(super) fn about(&self, key: &BranchKey) -> String {
-        let desired = self.desired.borrow();
-        desired
-            .branches
-            .get(key)
-            .map(|spec| format!("{} {}", spec.url.display_redacted(), spec.branch))
-            .unwrap_or_default()
-    }
-
-    fn start(&mut self, claim: String, key: BranchKey, epoch: Epoch, record: LeaseRecord, clean: bool) {
-        tracing::info!(claim, epoch = epoch.as_key(), replica = %self.replica, clean, "claim taken");
-        let held = Held {
-            key: key.clone(),
-            epoch,
-            record,
-            ticked: Arc::new(AtomicU64::new(self.now().0)),
-            stop: CancellationToken::new(),
-            drain: CancellationToken::new(),
-        };
-        let claimed = Claimed {
-            key,
-            epoch,
-            replica: self.replica.clone(),
-            clean,
-            proofs: self.ask.clone(),
-            ticked: held.ticked.clone(),
-            stop: held.stop.clone(),
-            drain: held.drain.clone(),
-        };
-        self.held.insert(claim.clone(), held);
-        metrics::gauge!(metric::BRANCHES_OWNED).increment(1.0);
-        let shared = self.o.shared.clone();
-        self.running.spawn(async move {
-            // A panic of the owner is an ended owner, not an ended process; its message is in the log already.
-            let ended =
-                tokio::spawn(branch::run(shared, claimed)).await.unwrap_or(Ended::Finished { clean: false });
-            (claim, ended)
-        });
     }
 }

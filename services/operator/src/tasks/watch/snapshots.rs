@@ -6,25 +6,26 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::mpsc;
 use upriver_content::ObjectMeta;
-use upriver_engine::branch::{Event, Member, Snapshot};
+use upriver_engine::branch::{Member, Snapshot};
 use upriver_kube_io::watch::{Begin, Item, Watch, WatchError, WatchSpec, list_page};
 use upriver_model::{ObjectKey, ResourceVersion, TargetScope};
 use upriver_store::Opening;
 use upriver_telemetry::metric;
 
+use super::link::FromWatch;
 use super::subscribed::Subscribed;
-use super::wall_ms;
+use crate::tasks::wall_ms;
 
 /// Objects per page: some megabytes at most.
 const PAGE: u32 = 500;
 
-/// A list and the watch that goes on after it.
+/// A list, and the watch that goes on after it where the server streams lists.
 pub(super) struct Started {
     pub(super) snapshot: Snapshot,
-    pub(super) watch: Watch,
+    pub(super) watch: Option<Watch>,
 }
 
-/// Opens a watch with a complete list: streamed where the server can, paged where it cannot.
+/// A complete list: the beginning of a watch where the server can, in pages where it cannot.
 pub(super) async fn start(
     client: &Client,
     spec: &WatchSpec,
@@ -36,8 +37,7 @@ pub(super) async fn start(
         Err(WatchError::NoStreamingList { message }) => {
             tracing::info!(gvr = %spec.gvr, message, "no streaming list here; listing in pages");
             let snapshot = paged(client, spec, opening, &[], subscribed).await?;
-            let watch = Watch::open(client, spec, &Begin::After(snapshot.list_rv.clone())).await?;
-            Ok(Started { snapshot, watch })
+            Ok(Started { snapshot, watch: None })
         }
         Err(other) => Err(other),
     }
@@ -60,7 +60,7 @@ async fn streamed(
             Item::Deleted(object) => forget(&mut members, &object),
             Item::Bookmark { rv, initial_end: true } => {
                 let snapshot = finish(opening, Vec::new(), rv, members.into_values().collect());
-                return Ok(Started { snapshot, watch });
+                return Ok(Started { snapshot, watch: Some(watch) });
             }
             Item::Bookmark { initial_end: false, .. } => {}
         }
@@ -109,8 +109,7 @@ fn finish(
 /// A list beside a running watch; repeated until it succeeds.
 pub(super) struct Backfill {
     pub(super) client: Client,
-    pub(super) life: u32,
-    pub(super) events: mpsc::Sender<(u32, Event)>,
+    pub(super) to: mpsc::Sender<FromWatch>,
     pub(super) spec: WatchSpec,
     pub(super) opening: Opening,
     pub(super) scopes: Vec<TargetScope>,
@@ -125,8 +124,12 @@ impl Backfill {
                 paged(&self.client, &self.spec, &self.opening, &self.scopes, &mut self.subscribed).await;
             match list {
                 Ok(snapshot) => {
-                    // A closed channel means that the branch is gone.
-                    let _ = self.events.send((self.life, Event::Snapshot(Box::new(snapshot)))).await;
+                    let left_out = self.subscribed.take_left_out();
+                    // A closed channel means that the conversation is over.
+                    let _ = self.to.send(FromWatch::Snapshot(Box::new(snapshot))).await;
+                    if !left_out.is_empty() {
+                        let _ = self.to.send(FromWatch::LeftOut(left_out)).await;
+                    }
                     return;
                 }
                 Err(error) => {

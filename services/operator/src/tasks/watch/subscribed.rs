@@ -3,9 +3,8 @@
 //! In: raw objects. Out: events or members, or the reason why not. The no-op cache is per branch and is emptied whenever a
 //! stream is opened (F12).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use upriver_content::policy::{Selection, noise};
 use upriver_content::sanitize::{SanitizeRules, TypeHint, sanitize_item};
@@ -14,33 +13,10 @@ use upriver_engine::branch::{Chosen, Member, Subscription, WatchedEvent};
 use upriver_model::{Author, Gvr, ObjectKey, Operation, ResourceVersion, TargetScope, TargetUid};
 use upriver_telemetry::metric;
 
+use super::link::{LeftOut, Names};
+
 /// Hashes kept to drop updates that change nothing; beyond it the cache starts over, which only costs comparisons.
 const NOOP_CACHE: usize = 200_000;
-
-/// Secrets that were seen and left out, by target. Names of Secrets are not secret, their content never gets here.
-#[derive(Clone, Default)]
-pub(crate) struct SkippedSecrets {
-    seen: Arc<Mutex<BTreeMap<TargetUid, BTreeSet<ObjectKey>>>>,
-}
-
-impl SkippedSecrets {
-    fn add(&self, target: &TargetUid, key: &ObjectKey) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.entry(target.clone()).or_default().insert(key.clone());
-    }
-
-    fn remove(&self, target: &TargetUid, key: &ObjectKey) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keys) = seen.get_mut(target) {
-            keys.remove(key);
-        }
-    }
-
-    pub(crate) fn counts(&self) -> BTreeMap<TargetUid, usize> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.iter().map(|(target, keys)| (target.clone(), keys.len())).collect()
-    }
-}
 
 /// What one watch matches.
 pub(crate) struct Subscribed {
@@ -48,19 +24,14 @@ pub(crate) struct Subscribed {
     api_version: String,
     kind: String,
     subscriptions: Vec<Subscription>,
-    names: BTreeMap<TargetUid, (String, String)>,
+    names: Names,
     rules: SanitizeRules,
     seen: HashMap<Box<str>, u64>,
-    skipped: SkippedSecrets,
+    left_out: Vec<LeftOut>,
 }
 
 impl Subscribed {
-    pub(crate) fn new(
-        gvr: Gvr,
-        subscriptions: Vec<Subscription>,
-        names: BTreeMap<TargetUid, (String, String)>,
-        skipped: SkippedSecrets,
-    ) -> Self {
+    pub(crate) fn new(gvr: Gvr, subscriptions: Vec<Subscription>, names: Names) -> Self {
         let kind =
             subscriptions.first().map(|subscription| subscription.kind.to_string()).unwrap_or_default();
         Self {
@@ -71,7 +42,7 @@ impl Subscribed {
             names,
             rules: SanitizeRules::default(),
             seen: HashMap::new(),
-            skipped,
+            left_out: Vec::new(),
         }
     }
 
@@ -80,11 +51,7 @@ impl Subscribed {
     }
 
     /// A stream was opened, maybe with other subscriptions.
-    pub(crate) fn reopen(
-        &mut self,
-        subscriptions: Vec<Subscription>,
-        names: BTreeMap<TargetUid, (String, String)>,
-    ) {
+    pub(crate) fn reopen(&mut self, subscriptions: Vec<Subscription>, names: Names) {
         self.subscriptions = subscriptions;
         self.names = names;
         self.seen.clear();
@@ -181,23 +148,27 @@ impl Subscribed {
         })
     }
 
-    fn is_left_out_secret(&self, key: &ObjectKey, operation: Operation, scopes: &[TargetScope]) -> bool {
+    fn is_left_out_secret(&mut self, key: &ObjectKey, operation: Operation, scopes: &[TargetScope]) -> bool {
         if !self.gvr.is_secret() {
             return false;
         }
         self.count("secret");
         for scope in scopes {
-            if operation == Operation::Delete {
-                self.skipped.remove(&scope.target, key);
-            } else {
-                self.skip_secret(&scope.target, key);
+            let gone = operation == Operation::Delete;
+            self.left_out.push(LeftOut { target: scope.target.clone(), key: key.clone(), gone });
+            if !gone {
+                self.count_secret(&scope.target);
             }
         }
         true
     }
 
-    fn skip_secret(&self, target: &TargetUid, key: &ObjectKey) {
-        self.skipped.add(target, key);
+    /// Secrets that were seen and left out since the last call. Their names are not secret, their content never gets here.
+    pub(crate) fn take_left_out(&mut self) -> Vec<LeftOut> {
+        std::mem::take(&mut self.left_out)
+    }
+
+    fn count_secret(&self, target: &TargetUid) {
         if let Some((namespace, name)) = self.names.get(target) {
             metrics::counter!(
                 metric::SECRETS_SKIPPED,
