@@ -197,7 +197,7 @@ async fn a_fleet_grows_and_shrinks_under_edits_and_nothing_is_lost() {
 #[tokio::test]
 async fn a_replica_without_certificates_is_refused_with_one_line_when_it_meets_another() {
     let mut stack = stack(1).await;
-    let second = OperatorOptions::named("upriver-1").arg("--peer-cert-path=");
+    let second = OperatorOptions { peers: false, ..OperatorOptions::named("upriver-1") };
     let index = stack.add_operator(second).await.expect("it starts, and then meets the first");
     let status = stack.operator(index).await_exit(SOON).await;
     assert_eq!(status.code(), Some(1));

@@ -48,6 +48,8 @@ pub struct OperatorOptions {
     pub env: Vec<(String, String)>,
     /// The file in which crashes are ordered; one inside the operator's folder if absent.
     pub crash_file: Option<PathBuf>,
+    /// Whether it serves and calls other replicas; never without Redis.
+    pub peers: bool,
 }
 
 impl Default for OperatorOptions {
@@ -60,7 +62,13 @@ impl OperatorOptions {
     /// Default options for a pod of this name.
     #[must_use]
     pub fn named(pod_name: impl Into<String>) -> Self {
-        Self { pod_name: pod_name.into(), extra_args: Vec::new(), env: Vec::new(), crash_file: None }
+        Self {
+            pod_name: pod_name.into(),
+            extra_args: Vec::new(),
+            env: Vec::new(),
+            crash_file: None,
+            peers: true,
+        }
     }
 
     /// One more flag.
@@ -380,7 +388,7 @@ impl Operator {
         ];
         let given = &self.options.extra_args;
         // Without Redis it serves alone, and settings for peers are refused.
-        let alone = given.iter().any(|arg| arg == "--store=embedded" || arg == "--peer-cert-path=");
+        let alone = !self.options.peers || given.iter().any(|arg| arg == "--store=embedded");
         let peers = [
             ("--peer-cert-path", self.peer_certs.display().to_string()),
             ("--peer-bind-address", format!("127.0.0.1:{}", self.peer_port)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use upriver_engine::Tick;
 use upriver_engine::branch::{Base, Branch, BranchOptions, Command, Event, Unit, UnitKind, WatchHealth};
-use upriver_model::{CommitId, EntryId, Epoch, FailureClass, IdSet, JournalHeader, ReplicaId};
+use upriver_model::{CommitId, EntryId, Epoch, FailureClass, IdSet, JournalHeader, ReplicaId, WatchKey};
 use upriver_sim::invariants::{Broken, proven_before_push};
 use upriver_sim::plans;
 use upriver_sim::remote::{Path, parent};
@@ -179,18 +179,7 @@ impl World {
             Command::End(_) => owner.end(),
             Command::Prove => self.prove(index, life, events),
             Command::StartWatch { watch, scope_hash, .. } => {
-                owner.streams += 1;
-                // Watcher and owner are one process here, so the owner's epoch orders the watchers of its branch.
-                let (watch_epoch, stream) = (owner.epoch.as_key(), owner.streams);
-                let opening = Opening { watch, watch_epoch, stream, scope_hash };
-                if opening.stream > STREAMS {
-                    self.note(Err(Broken {
-                        rule: "NOSTUCK",
-                        what: "a watch starts over and over".to_owned(),
-                    }));
-                }
-                let owner = self.owners[index].edit();
-                owner.watch = Some(Watch::new(life, opening.clone()));
+                let opening = self.start_watch(index, life, watch, scope_hash);
                 events.push_back((life, Event::Opening(opening)));
             }
             Command::BeginWatch(opening, start) => {
@@ -241,6 +230,18 @@ impl World {
             | Command::Intend(..)
             | Command::Settle(_) => owner.store_queue.push_back(command),
         }
+    }
+
+    fn start_watch(&mut self, index: usize, life: u32, watch: WatchKey, scope_hash: String) -> Opening {
+        let owner = self.owners[index].edit();
+        owner.streams += 1;
+        // Watcher and owner are one process here, so the owner's epoch orders the watchers of its branch.
+        let opening = Opening { watch, watch_epoch: owner.epoch.as_key(), stream: owner.streams, scope_hash };
+        owner.watch = Some(Watch::new(life, opening.clone()));
+        if opening.stream > STREAMS {
+            self.note(Err(Broken { rule: "NOSTUCK", what: "a watch starts over and over".to_owned() }));
+        }
+        opening
     }
 
     fn prove(&mut self, index: usize, life: u32, events: &mut VecDeque<(u32, Event)>) {

@@ -12,6 +12,9 @@ const PROGRESS: Duration = Duration::from_secs(10);
 /// Events and bytes that gather behind an unacknowledged frame.
 const FRAME_EVENTS: usize = 256;
 const FRAME_BYTES: usize = 2 << 20;
+/// About what an event takes beside its payload, and each subscription that wants it. Names have at most 253 bytes each.
+const EVENT_BYTES: usize = 1 << 10;
+const SCOPE_BYTES: usize = 512;
 /// Pause before a frame that met a full journal is sent again.
 pub(super) const FULL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -42,7 +45,8 @@ impl FrameSender {
             self.cursor = Some(rv);
         }
         if let Some(event) = event {
-            self.gathered_bytes += event.payload.as_ref().map_or(0, |payload| payload.len()) + 256;
+            let payload = event.payload.as_ref().map_or(0, |payload| payload.len());
+            self.gathered_bytes += payload + EVENT_BYTES + event.scopes.len() * SCOPE_BYTES;
             self.gathering.push(event);
         }
     }

@@ -12,7 +12,7 @@ use upriver_model::{ResourceVersion, WatchKey};
 use upriver_peer_io::proto;
 use upriver_peer_io::proto::from_watcher::Kind as FromKind;
 use upriver_peer_io::proto::to_watcher::Kind as ToKind;
-use upriver_peer_io::{PeerAddress, PeerError, Peers};
+use upriver_peer_io::{PeerAction, PeerAddress, PeerError, Peers};
 use upriver_store::Opening;
 
 use super::link::{FromWatch, Hello, OwnerEnd, ToWatch, WatcherEnd, pair};
@@ -49,12 +49,13 @@ pub(crate) async fn connect(
 ) -> Result<WatcherEnd, PeerError> {
     let far = peers.forward(owner, wire::hello(hello)).await?;
     let (watcher, near) = pair(hello.clone());
+    let owner = owner.replica.clone();
     let carrier = WatcherCarrier { hello: hello.clone(), opening: Mutex::default() };
     tokio::spawn(async move {
         let ended = far.ended.clone();
         tokio::select! {
             over = carrier.carry(near, far.outbound, far.inbound) => tell(&over),
-            why = ended.wait() => tracing::debug!(%why, "a conversation with an owner is over"),
+            why = ended.wait() => tell_peer(&why, &owner),
         }
     });
     Ok(watcher)
@@ -69,7 +70,7 @@ pub(crate) fn accept(far: upriver_peer_io::OwnerEnd) -> Result<OwnerEnd, Unreada
         let ended = far.ended.clone();
         tokio::select! {
             over = carrier.carry(near, far.outbound, far.inbound) => tell(&over),
-            why = ended.wait() => tracing::debug!(%why, watcher = far.from, "a conversation with a watcher is over"),
+            why = ended.wait() => tell_peer(&why, &far.from),
         }
     });
     Ok(owner)
@@ -79,6 +80,17 @@ fn tell(over: &Over) {
     match over {
         Over::Closed => {}
         Over::Unreadable(error) => tracing::error!(%error, "a conversation is ended"),
+    }
+}
+
+fn tell_peer(why: &PeerError, replica: &str) {
+    match why.next_action() {
+        PeerAction::CallHolder | PeerAction::FindReplica | PeerAction::TryAgain | PeerAction::KeepClaim => {
+            tracing::debug!(%why, replica, "a conversation is over");
+        }
+        PeerAction::FixCertificates | PeerAction::LeaveOut | PeerAction::Inspect => {
+            tracing::error!(%why, replica, "a conversation broke, and will again until this is mended");
+        }
     }
 }
 

@@ -101,7 +101,8 @@ impl Trouble {
     pub(super) fn next(&mut self, watch: &WatchKey, error: &WatchError) -> (Instant, WatchHealth) {
         self.failures += 1;
         let (reason, longest) = match error {
-            WatchError::Forbidden { .. } => (NOT_PERMITTED, 60_000),
+            // An API server that has just started forbids everything until it has read its roles.
+            WatchError::Forbidden { .. } => (NOT_PERMITTED, 500 << self.failures.min(7)),
             // Short enough to follow a type again soon after it was installed again, long enough not to be a load.
             WatchError::NotServed { .. } => (FAILED, 4_000),
             WatchError::Closed
