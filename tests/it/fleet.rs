@@ -66,7 +66,7 @@ pub async fn until_shared(stack: &Stack, prefix: &str, claims: usize, pods: &[&s
 }
 
 /// Targets on branches of their own, `b0` and so on. Those that are paused cost a claim each and nothing else.
-async fn targets(stack: &Stack, range: std::ops::Range<usize>, paused: bool) {
+pub async fn targets(stack: &Stack, range: std::ops::Range<usize>, paused: bool) {
     let objects: Vec<Value> = range
         .map(|number| {
             let name = format!("t{number}");
@@ -79,7 +79,7 @@ async fn targets(stack: &Stack, range: std::ops::Range<usize>, paused: bool) {
 }
 
 /// A stack whose namespace has a provider, and rules for each of the first `followed` targets.
-async fn fleet(operators: usize, followed: usize) -> Stack {
+pub async fn fleet(operators: usize, followed: usize) -> Stack {
     let stack = stack(operators).await;
     stack.plane().create_namespace(SHOP).await;
     let types = [resources::config_maps()];

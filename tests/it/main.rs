@@ -2,6 +2,7 @@
 
 mod branches;
 mod cases;
+mod claims;
 mod cluster_providers;
 mod cluster_rules;
 mod contract;

@@ -317,6 +317,19 @@ fn to_lease(write: &LeaseWrite) -> Lease {
     }
 }
 
+/// A time that another machine wrote says nothing; only the seeded bug compares it with ours.
+#[cfg(not(feature = "seeded-bugs"))]
+fn seems_expired(_: Option<&LeaseSpec>) -> bool {
+    false
+}
+
+#[cfg(feature = "seeded-bugs")]
+fn seems_expired(spec: Option<&LeaseSpec>) -> bool {
+    let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+    std::env::var("UPRIVER_SEEDED_BUG").is_ok_and(|bug| bug == "wall-clock")
+        && renewed.is_some_and(|time| Timestamp::now().duration_since(time).as_secs() > 8)
+}
+
 fn view(lease: &Lease) -> LeaseView {
     let annotation = |name: &str| lease.annotations().get(name).cloned().unwrap_or_default();
     let spec = lease.spec.as_ref();
@@ -331,7 +344,9 @@ fn view(lease: &Lease) -> LeaseView {
         uid: lease.uid().unwrap_or_default(),
         rv: lease.resource_version().unwrap_or_default(),
         role,
-        holder: spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty()),
+        holder: spec
+            .and_then(|spec| spec.holder_identity.clone())
+            .filter(|holder| !holder.is_empty() && !seems_expired(spec)),
         transitions: u64::try_from(transitions).unwrap_or(0),
         nonce: annotation(NONCE),
         pod: annotation(POD),
@@ -345,5 +360,53 @@ fn view(lease: &Lease) -> LeaseView {
             branches: annotation(BRANCHES).parse().unwrap_or(0),
             watches: annotation(WATCHES).parse().unwrap_or(0),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Leases as the first release of fleets wrote them: every later one has to read them.
+    #[test]
+    fn a_session_and_a_claim_are_read_as_they_were_written_first() {
+        let session: Lease = serde_json::from_str(
+            r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"upriver-session-upriver-0-0a1b2c3d",
+            "uid":"u1","resourceVersion":"7","labels":{"upriver.configbutler.ai/lease":"session"},"annotations":{
+            "upriver.configbutler.ai/pod":"upriver-0","upriver.configbutler.ai/nonce":"n","upriver.configbutler.ai/about":"",
+            "upriver.configbutler.ai/address":"10.0.0.7:9445","upriver.configbutler.ai/version":"0.1.0",
+            "upriver.configbutler.ai/started":"2026-01-01T00:00:00Z","upriver.configbutler.ai/draining":"true",
+            "upriver.configbutler.ai/branches":"3","upriver.configbutler.ai/watches":"1"}},
+            "spec":{"holderIdentity":"upriver-session-upriver-0-0a1b2c3d","leaseDurationSeconds":8,
+            "renewTime":"2026-01-01T00:00:02.000000Z"}}"#,
+        )
+        .expect("a Lease");
+        let read = view(&session);
+        assert_eq!(
+            (read.role, read.holder.as_deref()),
+            (Some(Role::Session), Some(session.name_any().as_str()))
+        );
+        assert_eq!((read.pod.as_str(), read.nonce.as_str()), ("upriver-0", "n"));
+        let notes = SessionNotes {
+            address: "10.0.0.7:9445".to_owned(),
+            version: "0.1.0".to_owned(),
+            started: "2026-01-01T00:00:00Z".to_owned(),
+            draining: true,
+            branches: 3,
+            watches: 1,
+        };
+        assert_eq!(read.notes, notes);
+
+        let claim: Lease = serde_json::from_str(
+            r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"upriver-branch-adef","uid":"u2",
+            "resourceVersion":"9","labels":{"upriver.configbutler.ai/lease":"claim"},"annotations":{
+            "upriver.configbutler.ai/released-clean":"true","upriver.configbutler.ai/successor":"upriver-session-b"}},
+            "spec":{"holderIdentity":"","leaseTransitions":12}}"#,
+        )
+        .expect("a Lease");
+        let read = view(&claim);
+        assert_eq!((read.role, read.holder, read.transitions), (Some(Role::Claim), None, 12));
+        assert_eq!((read.clean, read.successor.as_deref()), (true, Some("upriver-session-b")));
+        assert_eq!(read.notes, SessionNotes::default(), "what is missing means unknown");
     }
 }

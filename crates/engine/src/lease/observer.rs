@@ -166,7 +166,7 @@ impl Observer {
             let Some(placement) = kind.and_then(|kind| self.placements.get_mut(&kind)) else { continue };
             let Some(to) = placement.receiver(claim).map(str::to_owned) else { continue };
             // What is on its way already evens the fleet out as well: it counts before more is offered.
-            let begun = self.moves.begin(now, claim);
+            let begun = self.moves.begin(now, claim, self.held.len());
             if begun || self.moves.is_on_its_way(claim) {
                 placement.moved(claim, &to);
             }

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, Patch, PatchParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use upriver_kube_io::client::Clients;
 use upriver_kube_io::election::Election;
@@ -46,6 +48,21 @@ async fn only_the_version_that_was_read_is_replaced() {
     let stale = leases.write(&write("c", onto, "b", 2)).await;
     assert!(matches!(stale, Err(LeaseError::Conflict { .. })), "{stale:?}");
     assert_eq!(leases.list().await.expect("a list"), vec![second]);
+}
+
+/// LSE-04, for the words of the Lease; `tests/it/claims.rs` has it for whole replicas.
+#[tokio::test]
+async fn a_session_lives_whatever_its_clock_says() {
+    let plane = ControlPlane::shared().await;
+    let (leases, namespace) = leases(plane).await;
+    let api: Api<Lease> = Api::namespaced(plane.client(User::Admin), &namespace);
+    for (name, minutes_off) in [("ahead", 5), ("behind", -5)] {
+        leases.write(&write(name, None, name, 1)).await.expect("created");
+        let time = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(minutes_off);
+        let renewed = Patch::Merge(serde_json::json!({"spec": {"renewTime": format!("{time:.6}")}}));
+        api.patch(name, &PatchParams::default(), &renewed).await.expect("renewed");
+        assert_eq!(leases.get(name).await.expect("readable").holder.as_deref(), Some(name));
+    }
 }
 
 #[tokio::test]

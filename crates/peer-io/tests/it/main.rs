@@ -5,6 +5,7 @@ mod certificates;
 mod conversations;
 mod fleet;
 mod flow;
+mod frozen;
 mod garbage;
 mod keepalive;
 mod raw;

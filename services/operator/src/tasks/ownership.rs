@@ -268,6 +268,24 @@ impl<'a> Life<'a> {
                 return LifeEnd::Lost;
             }
             self.wait(stop).await;
+            self.catch_up().await;
+        }
+    }
+
+    /// Takes note of everything else that has ended meanwhile: looks take long and are asked for often while claims move, and
+    /// each must not be the price of one event.
+    async fn catch_up(&mut self) {
+        while let Some(ended) = self.running.try_join_next() {
+            self.task_ended(ended).await;
+        }
+        while let Some(ended) = self.taking.try_join_next() {
+            self.taken(ended);
+        }
+        while let Some(ended) = self.freeing.try_join_next() {
+            self.freed(ended).await;
+        }
+        while let Some(ended) = self.asking.try_join_next() {
+            self.asked(ended).await;
         }
     }
 
