@@ -42,5 +42,5 @@ step "servers" tests/tools/build.sh
 step "oracles" tests/tools/oracles.sh
 # All of them, so that one failure does not hide the next. pipefail hands on cargo's exit code.
 step "tests" cargo test "${workspace[@]}" --no-fail-fast 2>&1 | tee "$log"
-# With this seed Redis is emptied, then an owner is killed. The lane gives up by itself when something hangs.
+# With this seed the Redis master is killed, then an owner. The lane gives up by itself when something hangs.
 step "chaos, two cycles" "${CARGO_TARGET_DIR:-target}/debug/upriver-chaos" --cycles 2 --seed 20
