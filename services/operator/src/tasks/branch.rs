@@ -7,32 +7,28 @@
 mod links;
 mod skipped;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use upriver_engine::Tick;
 use upriver_engine::branch::{Branch, BranchOptions, Command, Ending, Event};
-use upriver_engine::lease::Directory;
-use upriver_model::{BranchKey, Epoch, FleetId, ReplicaId, TargetUid, WatchKey};
-use upriver_peer_io::Peers;
-use upriver_store::{Adopt, Journal, Store, StoreError};
+use upriver_model::{BranchKey, Epoch, ReplicaId, TargetUid, WatchKey};
+use upriver_store::{Adopt, Journal, StoreError};
 
-use super::Clock;
 use super::commands::{self, StoreDone, StoreWork};
 use super::git::{Done, GitThread, Job, SecretData};
+use super::shared::Shared;
 use super::shown::Shown;
-use super::watch::desk::{Desk, OpenDesk};
+use super::watch::desk::OpenDesk;
 use super::watch::link::{FromWatch, Names, OwnerEnd, Subscribe, ToWatch};
-use crate::control::plan::{BranchSpec, Desired};
-use crate::control::snapshot::OwnedBranch;
+use crate::control::plan::BranchSpec;
 use links::{Inbound, Links};
 use skipped::SkippedSecrets;
 
@@ -42,33 +38,6 @@ const INBOX: usize = 64;
 const DRAIN_MS: u64 = 3_000;
 /// The claim loop ticks at least this often (F8).
 const TICK: Duration = Duration::from_secs(1);
-
-/// What all branches of a process share.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) client: Client,
-    /// For lists and watches, which have their own pauses between tries.
-    pub(crate) watch_client: Client,
-    pub(crate) watch_idle_limit: Duration,
-    pub(crate) store: Arc<dyn Store>,
-    /// Where watchers of this process find owners in it.
-    pub(crate) desk: Desk,
-    /// Other replicas; `None` if this one serves alone.
-    pub(crate) peers: Option<Arc<Peers>>,
-    pub(crate) clock: Clock,
-    pub(crate) fleet: FleetId,
-    pub(crate) data_dir: PathBuf,
-    pub(crate) git_timeout: Duration,
-    pub(crate) fence_after: Duration,
-    pub(crate) drift_poll: Duration,
-    pub(crate) owned: Arc<Mutex<BTreeMap<BranchKey, OwnedBranch>>>,
-    pub(crate) wake: Arc<Notify>,
-    pub(crate) desired: watch::Receiver<Arc<Desired>>,
-    /// Who holds what, as of the last look.
-    pub(crate) directory: watch::Receiver<Arc<Directory>>,
-    /// Asks for an early look at all Leases.
-    pub(crate) look: Arc<Notify>,
-}
 
 /// What one branch gets from its claim.
 pub(crate) struct Claimed {

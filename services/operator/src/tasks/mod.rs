@@ -19,6 +19,7 @@ mod orphans;
 pub(crate) mod ownership;
 pub(crate) mod peers;
 mod planner;
+pub(crate) mod shared;
 mod shown;
 pub(crate) mod watch;
 

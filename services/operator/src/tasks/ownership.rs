@@ -24,7 +24,8 @@ use upriver_engine::lease::{ClaimKey, Company, Directory, LeaseRecord, Observer,
 use upriver_kube_io::lease::Leases;
 use upriver_model::{Epoch, ReplicaId};
 
-use super::branch::{self, SILENCE_LIMIT_MS, Shared};
+use super::branch::{self, SILENCE_LIMIT_MS};
+use super::shared::Shared;
 use super::watch as watcher;
 use crate::control::plan::Desired;
 

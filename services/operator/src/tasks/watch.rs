@@ -37,7 +37,7 @@ use self::conversation::{Memory, Over};
 use self::hub::HubHandle;
 use self::link::Hello;
 use self::routes::Routes;
-use super::branch::Shared;
+use super::shared::Shared;
 use crate::control::plan::Desired;
 
 /// Asks the server to close a watch after so long, in seconds.

@@ -11,8 +11,8 @@ use upriver_peer_io::{PeerTls, Peers, ReplicaIdentity, Settings};
 use super::{Links, StartError};
 use crate::config::PeerConfig;
 use crate::http;
-use crate::tasks::branch::Shared;
 use crate::tasks::peers::Reception;
+use crate::tasks::shared::Shared;
 
 /// Between two looks at the certificate files.
 const LOOK_EVERY: Duration = Duration::from_secs(10);

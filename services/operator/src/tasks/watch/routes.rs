@@ -9,7 +9,7 @@ use upriver_peer_io::{PeerAction, PeerAddress, PeerError, Peers};
 use super::desk::Desk;
 use super::link::{Hello, WatcherEnd};
 use super::remote;
-use crate::tasks::branch::Shared;
+use crate::tasks::shared::Shared;
 
 /// How watchers reach owners.
 #[derive(Clone)]
