@@ -13,9 +13,9 @@ mod oracle;
 use std::cell::RefCell;
 
 use common::{nasty, shared, yaml_files};
-use oracle::Oracle;
+use oracle::{Oracle, search};
 use proptest::prelude::*;
-use proptest::test_runner::{TestCaseError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
 use upriver_content::equal;
 use upriver_content::yaml::{read_document, to_yaml};
@@ -89,38 +89,16 @@ fn canonical(value: &Value) -> Value {
     }
 }
 
-/// Runs the test on random values, the same in every run: whether a commit is good must not depend on the day. With
-/// `UPRIVER_ORACLE_FACTOR` they are others each time, and so many times as many, for a long search.
-fn run<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>)
-where
-    S::Value: std::fmt::Debug,
-{
-    let factor: Option<u32> =
-        std::env::var("UPRIVER_ORACLE_FACTOR").ok().map(|text| text.parse().expect("a number"));
-    let cases = cases * factor.unwrap_or(1);
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
-    let mut runner = match factor {
-        None => {
-            let rng = TestRng::deterministic_rng(config.rng_algorithm);
-            TestRunner::new_with_rng(config, rng)
-        }
-        Some(_) => TestRunner::new(config),
-    };
-    if let Err(error) = runner.run(strategy, test) {
-        panic!("{error}");
-    }
-}
-
 #[test]
 fn every_reader_reads_any_object_as_it_is() {
     let readers = Readers::start();
-    run(800, &nasty::object(), |object| readers.check(&object));
+    search(800, &nasty::object(), |object| readers.check(&object));
 }
 
 #[test]
 fn every_reader_reads_any_text_in_any_place_as_this_text() {
     let readers = Readers::start();
-    run(1000, &nasty::text(), |text| {
+    search(1000, &nasty::text(), |text| {
         let text = text.as_str();
         readers.check(&json!({"a": text, "b": {"c": [text, [text]]}, text: [{text: text}], "d": [{"e": text, "f": 1}, text]}))
     });
@@ -221,7 +199,7 @@ fn respell(value: &Value, seed: &mut u64) -> Value {
 fn equality_is_that_of_exact_arithmetic() {
     let pyyaml = RefCell::new(Oracle::pyyaml());
     let counts = RefCell::new([0, 0]);
-    run(1500, &pair(), |(left, right)| {
+    search(1500, &pair(), |(left, right)| {
         let question = json!({"op": "equal", "left": left.to_string(), "right": right.to_string()});
         let theirs = pyyaml.borrow_mut().ask(&question) == Value::Bool(true);
         counts.borrow_mut()[usize::from(theirs)] += 1;
@@ -282,7 +260,7 @@ fn a_float_that_json_shows_as_an_integer_is_the_same_number() {
 #[test]
 fn we_read_what_others_write_as_they_do() {
     let readers = Readers::start();
-    run(300, &nasty::object(), |object| {
+    search(300, &nasty::object(), |object| {
         for answer in readers.ask(&json!({"op": "write", "json": object.to_string()})) {
             // A writer's bug: it cannot read its own text.
             if answer.get("error").is_some() {
@@ -319,7 +297,7 @@ fn a_file_without_its_last_line_break_is_read_as_others_do() {
         4 => block.prop_map(|text| text),
         2 => ("(- )?", block).prop_map(|(dash, text)| format!("x:\n  {dash}{}", text.replace('\n', if dash.is_empty() { "\n  " } else { "\n    " }))),
     ];
-    run(700, &texts, |text| {
+    search(700, &texts, |text| {
         let Ok(ours) = read_document(&text) else { return Ok(()) };
         for answer in readers.ask(&json!({"op": "read", "text": text})) {
             // Libraries made after libyaml refuse some tabs that YAML 1.2 allows.

@@ -4,7 +4,8 @@ mod common;
 
 use std::cell::Cell;
 
-use common::{Answer, Data, Go, Outcome, event, everything, group, message_data, run};
+use common::oracle::search;
+use common::{Answer, Data, Go, Outcome, event, everything, group, message_data};
 use proptest::prelude::*;
 use upriver_template::{MessageData, MessageKind, Template, Value, check, render_or_default};
 
@@ -195,7 +196,7 @@ fn soup() -> impl Strategy<Value = String> {
 fn compare(cases: u32, templates: &impl Strategy<Value = String>, data: &[Data]) {
     let go = Go::start();
     let (all, refused, texts) = (Cell::new(0_u32), Cell::new(0_u32), Cell::new(0_u32));
-    run(cases, templates, |template| {
+    search(cases, templates, |template| {
         for data in data {
             all.set(all.get() + 1);
             match go.compare(&template, data)? {
@@ -273,7 +274,7 @@ fn random_formats_are_written_as_go_writes_them() {
     let templates = (pattern, prop::collection::vec(value, 0..5))
         .prop_map(|(pattern, values)| format!("{{{{printf {pattern:?} {}}}}}", values.join(" ")));
     let go = Go::start();
-    run(4000, &templates, |template| go.compare(&template, &everything()).map(|_| ()));
+    search(4000, &templates, |template| go.compare(&template, &everything()).map(|_| ()));
 }
 
 #[test]
@@ -287,7 +288,7 @@ fn random_literals_are_read_as_go_reads_them() {
     ];
     let templates = literal.prop_map(|literal| format!("{{{{{literal}}}}}|{{{{printf \"%v\" {literal}}}}}"));
     let go = Go::start();
-    run(4000, &templates, |template| go.compare(&template, &everything()).map(|_| ()));
+    search(4000, &templates, |template| go.compare(&template, &everything()).map(|_| ()));
 }
 
 /// Characters whose standing has not changed for years: Go and Rust may have tables of different ages.
@@ -312,7 +313,7 @@ fn known_text() -> impl Strategy<Value = String> {
 fn any_text_as_a_value_is_written_as_go_writes_it() {
     let go = Go::start();
     let template = "{{.}}|{{printf \"%q|%+q|%x|%.2s|%4s|%#q\" . . . . . .}}|{{html .}}|{{js .}}|{{urlquery .}}|{{len .}}|{{print . 1 .}}";
-    run(1500, &known_text(), |text| go.compare(template, &common::any_data(text.into())).map(|_| ()));
+    search(1500, &known_text(), |text| go.compare(template, &common::any_data(text.into())).map(|_| ()));
 }
 
 fn hostile() -> impl Strategy<Value = String> {
@@ -333,7 +334,7 @@ fn no_text_does_any_harm_as_a_template() {
         message_data(&MessageData::Event(event())).value,
         message_data(&MessageData::Group(group())).value,
     ];
-    run(1500, &hostile(), |text| {
+    search(1500, &hostile(), |text| {
         if let Ok(template) = Template::parse(&text) {
             for value in &values {
                 if let Ok(message) = template.render(value) {

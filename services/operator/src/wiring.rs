@@ -112,7 +112,7 @@ async fn run(config: Config) -> Result<(), StartError> {
     // Until the claims are handed over, the others have to reach us.
     let peers_stop = CancellationToken::new();
     let part = PeerPart::new(config.peer.as_ref(), &links, &peers_stop).await?;
-    let shared = links.shared(&config, &clients, store, fleet, part.as_ref());
+    let shared = links.shared(&config, &clients, store, fleet, part.as_ref(), &tasks);
     let ownership = links.ownership(&config, &clients, shared.clone(), part.as_ref());
     if let Some(part) = part {
         part.start(&shared, &tasks, &peers_stop);
@@ -190,6 +190,7 @@ impl Links {
         store: Arc<dyn Store>,
         fleet: FleetId,
         part: Option<&PeerPart>,
+        tasks: &TaskTracker,
     ) -> Shared {
         Shared {
             client: clients.api.clone(),
@@ -198,6 +199,7 @@ impl Links {
             store,
             desk: Desk::new(),
             peers: part.map(|part| part.peers.clone()),
+            carriers: tasks.clone(),
             clock: Clock::new(),
             fleet,
             data_dir: config.data_dir.clone(),

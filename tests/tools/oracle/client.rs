@@ -11,6 +11,8 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseError, TestRng, TestRunner};
 use serde_json::Value;
 
 /// What one question may take. They take milliseconds; a question that never ends fails its test by name.
@@ -75,6 +77,29 @@ impl Drop for Oracle {
     fn drop(&mut self) {
         drop(self.stdin.take());
         let _ended = self.child.wait();
+    }
+}
+
+/// Runs the test on random values, the same in every run: whether a commit is good must not depend on the day. With
+/// `UPRIVER_ORACLE_FACTOR` they are others each time, and so many times as many, for a long search.
+#[allow(dead_code, reason = "not every test binary makes random cases")]
+pub fn search<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>)
+where
+    S::Value: std::fmt::Debug,
+{
+    let factor: Option<u32> =
+        std::env::var("UPRIVER_ORACLE_FACTOR").ok().map(|text| text.parse().expect("a number"));
+    let cases = cases * factor.unwrap_or(1);
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
+    let mut runner = match factor {
+        None => {
+            let rng = TestRng::deterministic_rng(config.rng_algorithm);
+            TestRunner::new_with_rng(config, rng)
+        }
+        Some(_) => TestRunner::new(config),
+    };
+    if let Err(error) = runner.run(strategy, test) {
+        panic!("{error}");
     }
 }
 

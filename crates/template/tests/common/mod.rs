@@ -3,14 +3,15 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 #[path = "../../../../tests/tools/oracle/client.rs"]
-mod oracle;
+pub mod oracle;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use oracle::Oracle;
+
 use proptest::prelude::*;
-use proptest::test_runner::{TestCaseError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseError;
 use serde_json::{Value as Json, json};
 use upriver_template::{
     ErrorKind, EventData, GroupData, MessageData, Operations, ReconcileData, ResourceRef, Template,
@@ -189,26 +190,4 @@ pub fn everything() -> Data {
         "X": null, "L": [3, "two", null, 1.5, [1, 2], {"k": "v"}], "LE": [], "LS": ["x", "y", "z"], "LN": [1, 2, 3],
         "M": {"b": 2, "a": 1, "c": {"d": "deep", "nil": null}, "n": null}, "ME": {}, "Q": 1_000_000.5, "H": 1e21, "W": 1e-7
     }))
-}
-
-/// Runs the test on random values, the same in every run: whether a commit is good must not depend on the day. With
-/// `UPRIVER_ORACLE_FACTOR` they are others each time, and so many times as many, for a long search.
-pub fn run<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>)
-where
-    S::Value: std::fmt::Debug,
-{
-    let factor: Option<u32> =
-        std::env::var("UPRIVER_ORACLE_FACTOR").ok().map(|text| text.parse().expect("a number"));
-    let cases = cases * factor.unwrap_or(1);
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
-    let mut runner = match factor {
-        None => {
-            let rng = TestRng::deterministic_rng(config.rng_algorithm);
-            TestRunner::new_with_rng(config, rng)
-        }
-        Some(_) => TestRunner::new(config),
-    };
-    if let Err(error) = runner.run(strategy, test) {
-        panic!("{error}");
-    }
 }

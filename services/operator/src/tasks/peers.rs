@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
+use tokio_util::task::TaskTracker;
 use upriver_engine::lease::{Directory, Member};
 use upriver_model::{BranchKey, Epoch};
 use upriver_peer_io::{NotOwner, Offer, OwnerEnd, PeerAddress, PeerHandler, Peers};
@@ -16,6 +17,8 @@ use super::watch::remote;
 /// Serves calls of other replicas.
 pub(crate) struct Reception {
     pub(crate) desk: Desk,
+    /// Tasks of conversations with peers.
+    pub(crate) carriers: TaskTracker,
     /// Who holds what, as of the last look at the Leases.
     pub(crate) directory: watch::Receiver<Arc<Directory>>,
     /// Asks for an early look.
@@ -37,7 +40,7 @@ impl PeerHandler for Reception {
     fn accept(&self, end: OwnerEnd) -> Result<(), NotOwner> {
         let branch = BranchKey::new(end.hello.branch_key.as_str());
         let from = end.from.clone();
-        match remote::accept(end) {
+        match remote::accept(&self.carriers, end) {
             Ok(end) => self.desk.attach(end).map_err(|_| self.owner_of(&branch)),
             Err(error) => {
                 tracing::error!(%error, from, %branch, "a watcher said something unknown; are all replicas of one release?");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::{Notify, watch};
+use tokio_util::task::TaskTracker;
 use upriver_engine::lease::Directory;
 use upriver_model::{BranchKey, FleetId};
 use upriver_peer_io::Peers;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) desk: Desk,
     /// Other replicas; `None` if this one serves alone.
     pub(crate) peers: Option<Arc<Peers>>,
+    /// Tasks of conversations with peers; they end with the peers, and the process waits for them.
+    pub(crate) carriers: TaskTracker,
     pub(crate) clock: Clock,
     pub(crate) fleet: FleetId,
     pub(crate) data_dir: PathBuf,

@@ -104,8 +104,8 @@ fn spec(key: &WatchKey, kind: &str, idle_limit: Duration) -> WatchSpec {
 
 /// Runs until the claim ends.
 pub(crate) async fn run(shared: Shared, claimed: ClaimedWatch) -> Ended {
-    let stop = CancellationToken::new();
-    let _stopped = stop.clone().drop_guard();
+    let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
+    let stopped = stop.clone().drop_guard();
     let mut desired = shared.desired.clone();
     let kind = kind_of(&desired.borrow(), &claimed.key);
     let spec = Arc::new(spec(&claimed.key, &kind, shared.watch_idle_limit));
@@ -115,12 +115,11 @@ pub(crate) async fn run(shared: Shared, claimed: ClaimedWatch) -> Ended {
         key: claimed.key.clone(),
         epoch: claimed.epoch.as_key(),
         streams: AtomicU64::new(0),
-        hub: hub::start(shared.watch_client.clone(), claimed.key.clone(), spec, stop.clone()),
+        hub: hub::start(shared.watch_client.clone(), claimed.key.clone(), spec, &tracker, stop.clone()),
         routes: Routes::new(&shared),
     });
     let (stale, mut staled) = mpsc::channel(1);
     let mut feeds: BTreeMap<BranchKey, DropGuard> = BTreeMap::new();
-    let tracker = TaskTracker::new();
     let ended = loop {
         claimed.ticked.store(shared.clock.now().0, Ordering::Release);
         let wanted = branches(&desired.borrow_and_update(), &claimed.key);
@@ -140,7 +139,7 @@ pub(crate) async fn run(shared: Shared, claimed: ClaimedWatch) -> Ended {
             () = tokio::time::sleep(TICK) => {}
         }
     };
-    drop(feeds);
+    drop((feeds, stopped));
     tracker.close();
     tracker.wait().await;
     ended

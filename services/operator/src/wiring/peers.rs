@@ -48,6 +48,7 @@ impl PeerPart {
     pub(super) fn start(self, shared: &Shared, tasks: &TaskTracker, stop: &CancellationToken) {
         let reception = Reception {
             desk: shared.desk.clone(),
+            carriers: shared.carriers.clone(),
             directory: shared.directory.clone(),
             look: shared.look.clone(),
         };

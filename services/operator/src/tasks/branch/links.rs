@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 use upriver_engine::branch::Event;
 use upriver_model::WatchKey;
 
@@ -22,7 +22,7 @@ struct Active {
     life: u32,
     epoch: u64,
     to: mpsc::Sender<ToWatch>,
-    _pump: DropGuard,
+    _pump: AbortOnDropHandle<()>,
 }
 
 pub(super) struct Links {
@@ -77,9 +77,9 @@ impl Links {
             return;
         }
         self.numbers += 1;
-        let stop = CancellationToken::new();
-        tokio::spawn(pump(self.numbers, end.from, self.inbox.clone(), stop.clone()));
-        let active = Active { number: self.numbers, life, epoch, to: end.to, _pump: stop.drop_guard() };
+        let pump = tokio::spawn(pump(self.numbers, end.from, self.inbox.clone()));
+        let active =
+            Active { number: self.numbers, life, epoch, to: end.to, _pump: AbortOnDropHandle::new(pump) };
         self.active.insert(watch.clone(), active);
     }
 
@@ -108,17 +108,9 @@ impl Links {
 }
 
 /// Carries what a watcher says into the branch's inbox; a full inbox lets the watcher wait.
-async fn pump(
-    link: u64,
-    mut from: mpsc::Receiver<FromWatch>,
-    inbox: mpsc::Sender<Inbound>,
-    stop: CancellationToken,
-) {
+async fn pump(link: u64, mut from: mpsc::Receiver<FromWatch>, inbox: mpsc::Sender<Inbound>) {
     loop {
-        let message = tokio::select! {
-            () = stop.cancelled() => return,
-            message = from.recv() => message,
-        };
+        let message = from.recv().await;
         let last = message.is_none();
         if inbox.send(Inbound { link, message }).await.is_err() || last {
             return;

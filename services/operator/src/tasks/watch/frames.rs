@@ -101,3 +101,40 @@ impl FrameSender {
         self.gathering.is_empty() && self.in_flight.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use upriver_model::{Author, Gvr, ObjectKey, Operation, Scope, TargetScope, TargetUid};
+
+    use super::*;
+
+    fn wanted_by(subscriptions: usize) -> WatchedEvent {
+        let scope = TargetScope {
+            target: TargetUid::new("target"),
+            gvr: Gvr::new("", "v1", "configmaps"),
+            scope: Scope::Cluster,
+        };
+        WatchedEvent {
+            scopes: vec![scope; subscriptions],
+            key: ObjectKey::new("shop", "a"),
+            kind: "ConfigMap".into(),
+            uid: "u".into(),
+            rv: ResourceVersion::new("1"),
+            operation: Operation::Delete,
+            payload: None,
+            author: Author::NotAttempted,
+            observed_at_ms: 0,
+        }
+    }
+
+    #[test]
+    fn a_frame_that_many_subscriptions_want_stays_below_the_size_of_one_message() {
+        let mut sender = FrameSender::default();
+        let mut events = 0;
+        while !sender.is_full() {
+            sender.take(None, Some(wanted_by(1000)));
+            events += 1;
+        }
+        assert!((2..=8).contains(&events), "{events} events of 1000 subscriptions each");
+    }
+}

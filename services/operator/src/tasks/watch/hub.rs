@@ -14,6 +14,7 @@ use kube::Client;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use upriver_content::ObjectMeta;
 use upriver_engine::branch::WatchHealth;
 use upriver_kube_io::watch::{Item, Watch, WatchError, WatchSpec};
@@ -95,11 +96,12 @@ pub(super) fn start(
     client: Client,
     key: WatchKey,
     spec: Arc<WatchSpec>,
+    tasks: &TaskTracker,
     stop: CancellationToken,
 ) -> HubHandle {
     let (asks, inbox) = mpsc::channel(1024);
     let hub = Hub { client, key, spec, inbox, trouble: Trouble::new() };
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = hub.run() => {}

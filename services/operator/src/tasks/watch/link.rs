@@ -18,7 +18,7 @@ use upriver_model::{BranchKey, ObjectKey, TargetScope, TargetUid, WatchKey};
 use upriver_store::Opening;
 
 /// Messages that wait in either direction: one frame is in flight at a time, the rest is rare.
-const WAITING: usize = 16;
+pub(super) const WAITING: usize = 16;
 
 /// Names of targets, for metrics.
 pub(crate) type Names = BTreeMap<TargetUid, (String, String)>;

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
 use upriver_engine::branch::{Member, Snapshot, Start};
 use upriver_model::{ResourceVersion, WatchKey};
 use upriver_peer_io::proto;
@@ -44,6 +45,7 @@ type Step<T> = Result<T, Over>;
 /// Whatever keeps the conversation from beginning.
 pub(crate) async fn connect(
     peers: &Arc<Peers>,
+    carriers: &TaskTracker,
     owner: &PeerAddress,
     hello: &Hello,
 ) -> Result<WatcherEnd, PeerError> {
@@ -51,7 +53,7 @@ pub(crate) async fn connect(
     let (watcher, near) = pair(hello.clone());
     let owner = owner.replica.clone();
     let carrier = WatcherCarrier { hello: hello.clone(), opening: Mutex::default() };
-    tokio::spawn(async move {
+    carriers.spawn(async move {
         let ended = far.ended.clone();
         tokio::select! {
             over = carrier.carry(near, far.outbound, far.inbound) => tell(&over),
@@ -62,11 +64,14 @@ pub(crate) async fn connect(
 }
 
 /// Takes a conversation that a watcher of another replica has begun; the link goes to the owner's desk.
-pub(crate) fn accept(far: upriver_peer_io::OwnerEnd) -> Result<OwnerEnd, Unreadable> {
+///
+/// # Errors
+/// If its greeting cannot be read.
+pub(crate) fn accept(carriers: &TaskTracker, far: upriver_peer_io::OwnerEnd) -> Result<OwnerEnd, Unreadable> {
     let hello = wire::read_hello(&far.hello)?;
     let (near, owner) = pair(hello.clone());
     let carrier = OwnerCarrier { hello, openings: Vec::new(), list: None };
-    tokio::spawn(async move {
+    carriers.spawn(async move {
         let ended = far.ended.clone();
         tokio::select! {
             over = carrier.carry(near, far.outbound, far.inbound) => tell(&over),
@@ -326,3 +331,6 @@ async fn answer_all(mut said: mpsc::Receiver<ToWatch>, outbound: &mpsc::Sender<T
         send(outbound, wire::to_watcher(said.recv().await.ok_or(Over::Closed)?)).await?;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
+use tokio_util::task::TaskTracker;
 use upriver_engine::lease::Directory;
 use upriver_peer_io::{PeerAction, PeerAddress, PeerError, Peers};
 
@@ -21,6 +22,8 @@ pub(super) struct Routes {
     pub(super) look: Arc<Notify>,
     /// Absent in a process that serves alone.
     pub(super) peers: Option<Arc<Peers>>,
+    /// Tasks of conversations with peers.
+    pub(super) carriers: TaskTracker,
 }
 
 impl Routes {
@@ -30,6 +33,7 @@ impl Routes {
             directory: shared.directory.clone(),
             look: shared.look.clone(),
             peers: shared.peers.clone(),
+            carriers: shared.carriers.clone(),
         }
     }
 
@@ -45,7 +49,7 @@ impl Routes {
         }
         let peers = self.peers.as_ref()?;
         let address = PeerAddress { replica: owner.replica.to_string(), address: owner.address };
-        match remote::connect(peers, &address, hello).await {
+        match remote::connect(peers, &self.carriers, &address, hello).await {
             Ok(end) => Some(end),
             Err(error) => {
                 self.refused(hello, &address, &error);

@@ -137,3 +137,25 @@ impl Drop for Counted {
         metrics::gauge!(metric::WATCHES_OPEN, "mode" => self.0).decrement(1.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use upriver_model::{Gvr, Scope};
+
+    use super::*;
+
+    #[test]
+    fn what_is_forbidden_for_a_moment_costs_a_moment_and_for_long_is_asked_rarely() {
+        let watch = WatchKey {
+            cluster: "local".into(),
+            gvr: Gvr::new("", "v1", "configmaps"),
+            scope: Scope::Cluster,
+        };
+        let error = WatchError::Forbidden { message: "not yet".to_owned() };
+        let mut trouble = Trouble::new();
+        let mut pause = || trouble.next(&watch, &error).0 - Instant::now();
+        assert!(pause() <= Duration::from_secs(1), "an API server that has just started knows no roles yet");
+        let tenth = (0..9).map(|_| pause()).last().expect("nine more");
+        assert!(tenth > Duration::from_secs(25), "{tenth:?}");
+    }
+}

@@ -47,7 +47,8 @@ impl Played {
     fn new(api: &FakeApi, idle_limit: Duration) -> Self {
         let client = api.client();
         let spec: WatchSpec = spec(&key(), "ConfigMap", idle_limit);
-        let hub = hub::start(client.clone(), key(), Arc::new(spec), CancellationToken::new());
+        let hub =
+            hub::start(client.clone(), key(), Arc::new(spec), &TaskTracker::new(), CancellationToken::new());
         let context = Context {
             client,
             idle_limit,
@@ -60,6 +61,7 @@ impl Played {
                 directory: tokio::sync::watch::channel(Arc::default()).1,
                 look: Arc::default(),
                 peers: None,
+                carriers: TaskTracker::new(),
             },
         };
         Self { context: Arc::new(context), memory: Memory::default() }
